@@ -1,19 +1,32 @@
-"""Writes the pages below docs/reference/ from the code (`make reference`); with `--check` it only compares."""
+"""Writes the schema of forge.yaml and the pages below docs/reference/ from the code (`make reference`).
+
+With `--check` it only compares.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
+from forge.project.config import reader
+from forge.project.config.declaration import Configuration
 from scripts.reference.api import api_page
 from scripts.reference.commands import commands_page
 from scripts.reference.configuration import configuration_page
 from scripts.reference.errors import errors_page
 from scripts.reference.events import events_page
+from scripts.reference.schema import make_schema
 from scripts.reference.tools import tools_page
 
+SCHEMA = Path(reader.__file__).with_name("forge.schema.json")
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 WRITTEN = "<!-- written by `make reference`; do not edit -->\n"
+
+
+def schema_text() -> str:
+    """The schema of forge.yaml, which commands read."""
+    return f"{json.dumps(make_schema(Configuration), indent=1, ensure_ascii=False)}\n"
 
 
 def pages() -> dict[str, str]:
@@ -30,8 +43,14 @@ def pages() -> dict[str, str]:
 
 
 def main() -> int:
-    written = pages()
     check = "--check" in sys.argv
+    if not _is(SCHEMA, schema := schema_text()):
+        if check:
+            print(f"{SCHEMA.name} is not what the declarations say: make reference")
+            return 1
+        SCHEMA.write_text(schema, encoding="utf-8")
+        reader.document_schema.cache_clear()
+    written = pages()
     stale = [name for name, text in written.items() if not _is(FOLDER / name, text)]
     extra = [path.name for path in FOLDER.glob("*.md") if path.name not in written]
     if check:

@@ -6,16 +6,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from forge.models.vendors import DEFAULTS, OWN_PROTOCOLS, SERVERS
-from forge.project.config.declaration import KEYS, Configuration, config_schema, keys_of_layer, known_variables
-from forge.project.config.reader import on_one_line
-from forge.project.config.section import Section
+from forge.project.config.declaration import config_schema, keys_of_layer, known_variables
+from forge.project.config.reader import document_schema, on_one_line
 from scripts.reference.markdown import table, type_of
 
 Schema = Mapping[str, Any]
 
 
-def configuration_page(declaration: type[Section] = Configuration) -> str:
-    sections = _object_of(config_schema(declaration))["properties"]
+def configuration_page(schema: dict[str, Any] | None = None) -> str:
+    sections = _object_of(config_schema(schema))["properties"]
     parts = [
         "# forge.yaml",
         "All keys of `forge.yaml`, from the schema that `forge config schema` prints. An unknown"
@@ -101,7 +100,7 @@ def _layers() -> Iterator[str]:
     )
     yield table(("variable", "key"), [(f"`{name}`", f"`{place}`") for name, place in known_variables().items()])
     fixed = " ".join(f"`{key}`" for key in sorted(keys_of_layer("organisation")))
-    project = " ".join(f"`{key}`" for key in KEYS if key not in keys_of_layer("user"))
+    project = " ".join(f"`{key}`" for key in document_schema()["properties"] if key not in keys_of_layer("user"))
     yield f"The organisation's file may have {fixed}. The user's file may have every key except {project}."
 
 

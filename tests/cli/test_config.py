@@ -83,7 +83,7 @@ def test_a_mistake_ends_with_2_and_an_example(config, workspace):
     (workspace / "bad.yaml").write_text("limits: {turns: 0}\n")
     ended = config("show", "--config", "bad.yaml")
     assert ended.code == 2
-    assert "bad.yaml: limits.turns: expected a number from 1, got 0" in ended.err
+    assert "bad.yaml: limits.turns: expected a whole number from 1, got 0" in ended.err
     assert "For example: turns: 50" in ended.err
 
 

@@ -109,7 +109,7 @@ def test_a_port_in_use_is_said_in_plain_words(here: Any) -> None:
 def test_a_variable_with_a_wrong_value_is_named_with_what_to_do(here: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORGE_TURNS", "abc")
     ended = here("config", "show")
-    assert "the environment variable FORGE_TURNS: expected a number from 1, got 'abc'" in ended.err
+    assert "the environment variable FORGE_TURNS: expected a whole number from 1, got 'abc'" in ended.err
     assert "unset FORGE_TURNS" in ended.err
 
 

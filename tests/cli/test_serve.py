@@ -265,6 +265,20 @@ async def test_an_issuer_in_the_configuration_protects_the_server(tmp_path):
             assert (await http.post(url, headers={"Authorization": f"Bearer {head}"})).status_code == 503
 
 
+def test_the_variable_of_a_secret_is_named_and_its_value_is_used_and_never_shown(tmp_path, monkeypatch):
+    auth = {"issuer": "http://127.0.0.1:9", "client_id": "forge", "client_secret_env": "SERVE_SECRET"}
+    (tmp_path / "forge.yaml").write_text(json.dumps({"serve": {"auth": auth}}))
+    asked = ("--workspace", str(tmp_path), "--http", "--port", "0", "--no-audit", "--config", f"{tmp_path}/forge.yaml")
+    monkeypatch.delenv("SERVE_SECRET", raising=False)
+    with pytest.raises(click.ClickException, match="the variable SERVE_SECRET is not set"):
+        command([*asked], standalone_mode=False)
+    monkeypatch.setenv("SERVE_SECRET", "s3cret-of-the-issuer")
+    with talking(*asked) as process:
+        said = process.stderr.readline().decode() + process.stderr.readline().decode()
+    assert "access token of http://127.0.0.1:9" in said
+    assert "s3cret-of-the-issuer" not in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -9,7 +9,8 @@ import pytest
 
 from forge.core.context import ProgramLimits
 from forge.core.errors import ErrorKind, ToolError
-from forge.project.config import KEYS, Configuration, load_configuration
+from forge.project.config import Configuration, load_configuration
+from forge.project.config.reader import document_schema
 
 WHOLE = """
 tools:
@@ -130,7 +131,7 @@ def test_every_refusal_shows_how_it_is_written(tmp_path, text, example):
 
 
 def test_a_key_like_no_other_lists_the_known_ones(tmp_path):
-    assert all(key in refused(tmp_path, "zzz: 1").suggestion for key in KEYS)
+    assert all(key in refused(tmp_path, "zzz: 1").suggestion for key in document_schema()["properties"])
 
 
 def test_directories_beside_the_workspace_are_read_only_unless_said_otherwise(tmp_path):

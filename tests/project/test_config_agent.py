@@ -52,7 +52,7 @@ agents:
         ("agent: {modle: x}", "Did you mean 'model'"),
         ("agent: {options: [x]}", "agent.options: expected"),
         ("agent: {model: 5}", "agent.model: expected a string"),
-        ("limits: {turns: 0}", "limits.turns: expected a number from 1"),
+        ("limits: {turns: 0}", "limits.turns: expected a whole number from 1"),
         ("limits: {turns: true}", "limits.turns"),
         ("limits: {price: {input: 1}}", "output is missing"),
         ("agents: {a: {tool: []}}", "Did you mean 'tools'"),

@@ -13,7 +13,8 @@ from forge.core.secrets import Secrets
 from forge.project.assemble.secrets import project_secrets
 from forge.project.config.declaration import Configuration, keys_of
 from forge.project.config.durable import without_password
-from forge.project.config.reader import description_at
+from forge.project.config.reader import description_at, document_schema
+from forge.project.config.section import Schema
 from forge.project.system_prompt import describe_files, find_instruction_files
 
 HIDDEN = "[not shown]"
@@ -31,16 +32,20 @@ class EffectiveValue(NamedTuple):
 
 
 def effective_values(
-    configuration: Configuration, flags: Mapping[str, Any] = _NONE, workspace: Path | None = None
+    configuration: Configuration,
+    flags: Mapping[str, Any] = _NONE,
+    workspace: Path | None = None,
+    schema: Schema | None = None,
 ) -> list[EffectiveValue]:
     """Returns every value, sorted by key path. Variables are not resolved; `flags` are given by key path.
 
     With a workspace, also its instruction files and their states.
     """
     mask = _make_mask(configuration)
-    keys = keys_of(type(configuration))
     found = {
-        key_path: EffectiveValue(key_path, one.unset, "defaults") for key_path, one in keys if one.unset is not None
+        key_path: EffectiveValue(key_path, one["x-unset"], "defaults")
+        for key_path, one in keys_of(schema)
+        if "x-unset" in one
     }
     for key_path, value in _key_paths(configuration.document):
         visible = _hide_hook_path(value) if key_path.startswith("webhooks.") else value
@@ -60,7 +65,7 @@ def effective_values(
             found[key_path] = EffectiveValue(key_path, mask(rules), layer.origin)
     found |= {key_path: EffectiveValue(key_path, value, "a flag") for key_path, value in flags.items()}
     described = [
-        found[key_path]._replace(description=description_at(key_path, type(configuration)))
+        found[key_path]._replace(description=description_at(key_path, schema or document_schema()))
         for key_path in sorted(found)
     ]
     files = find_instruction_files(workspace) if workspace is not None else []

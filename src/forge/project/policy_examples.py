@@ -23,7 +23,7 @@ from forge.project.assemble.sources import Sources, mount_tools
 from forge.project.assemble.tools import project_tools
 from forge.project.config import load_configuration
 from forge.project.config.declaration import Configuration
-from forge.project.config.reader import ConfigReader
+from forge.project.config.reader import kind_of
 from forge.project.preview_call import preview_call
 from forge.project.read_yaml import read_yaml
 
@@ -159,8 +159,27 @@ def read_examples(path: str) -> list[Example]:
     return [_example(reader, one, f"{place}[{number}]") for number, one in enumerate(document)]
 
 
-class _ExampleReader(ConfigReader):
+class _ExampleReader:
     """Reads examples; its errors show an example of a call."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def mapping(self, value: Any, place: str, keys: Iterable[str] = ()) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise self.error(place, f"expected a mapping, got {kind_of(value)}")
+        for key in value:
+            if not isinstance(key, str):
+                raise self.error(f"{place}.{key}", "expected a string as key")
+            if keys and key not in keys:
+                raise self.error(f"{place}.{key}", "unknown key", key, keys)
+        return value
+
+    def text(self, value: Any, place: str) -> str:
+        if not isinstance(value, str) or "\0" in value or not value.strip():
+            got = "an empty string" if isinstance(value, str) else kind_of(value)
+            raise self.error(place, f"expected a string, got {got}")
+        return value
 
     def error(self, place: str, problem: str, written: str = "", known: Iterable[str] = ()) -> ToolError:
         hint = near(written, [str(one) for one in known], 1) if written else []
@@ -168,7 +187,7 @@ class _ExampleReader(ConfigReader):
         return ToolError(f"{self.name}: {place}: {problem}", ErrorKind.CONFIG, f"{advice}For example: {_EXAMPLE}")
 
 
-def _example(reader: ConfigReader, value: Any, place: str) -> Example:
+def _example(reader: _ExampleReader, value: Any, place: str) -> Example:
     said = reader.mapping(value, place, _KEYS)
     for key in ("tool", "expect"):
         if key not in said:
@@ -188,9 +207,11 @@ def _example(reader: ConfigReader, value: Any, place: str) -> Example:
     )
 
 
-def _read_texts(reader: ConfigReader, value: Any, place: str) -> Iterator[tuple[Label, str]]:
+def _read_texts(reader: _ExampleReader, value: Any, place: str) -> Iterator[tuple[Label, str]]:
     """Yields the labelled texts that a run has read before the call."""
-    for number, one in enumerate(reader.sequence(value, place)):
+    if not isinstance(value, list):
+        raise reader.error(place, f"expected a list, got {kind_of(value)}")
+    for number, one in enumerate(value):
         here = f"{place}[{number}]"
         said = reader.mapping(one, here, _READ)
         for key in ("from", "text"):

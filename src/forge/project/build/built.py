@@ -8,7 +8,7 @@ import shutil
 import weakref
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -254,7 +254,7 @@ def _configuration(built: Built, shown: Path, base: Path) -> Configuration:
 def _stricter_egress(own: EgressEntry | None, here: EgressEntry | None) -> EgressEntry | None:
     if own is None or here is None:
         return own or here
-    both = stricter_egress(own.fields(), here.fields())
+    both = stricter_egress(asdict(own), asdict(here))
     return EgressEntry(
         mode=both["mode"], domains=tuple(both.get("domains", ())), private=tuple(both.get("private", ()))
     )

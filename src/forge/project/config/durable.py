@@ -5,78 +5,82 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from forge.core.errors import ToolError
-from forge.project.config.kinds import NOTHING, MappingOf, Number, Text, WholeNumber
 from forge.project.config.reader import VARIABLE, ConfigReader, config_error
-from forge.project.config.section import PlainSection, Section, key
+from forge.project.config.section import PlainSection, Section
+
+if TYPE_CHECKING:  # evaluated by `make reference`
+    from forge.project.config.kinds import Above0, Key, Matches, Names, Of, Whole
 
 _URL = r"(sqlite:///|postgres(ql(\+psycopg)?)?://|\$\{)[^\u0000]+"
+_URLS = "sqlite:///FILE, postgresql://USER@HOST/DATABASE or ${VARIABLE}"
 _QUEUE = r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}"
 _ADDRESS = r"(([0-9.]{7,15}|\[[0-9A-Fa-f:.]+\]|localhost):)?[0-9]{1,5}(-[0-9]{1,5})?"
 _SQLITE = "sqlite:///"
-_REFERENCE = rf"\$\{{({VARIABLE})\}}"
-
-
-class _Database(Text):
-    """Stored unchanged: its variables are resolved when the database is opened."""
-
-    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Any:
-        text = reader.text(value, key_path)
-        if not re.fullmatch(self.pattern, text):  # not repeated: it may hold a password
-            raise reader.error(key_path, f"expected {self.expected}")
-        reader.variables |= dict.fromkeys(re.findall(_REFERENCE, text))
-        return text
+_VARIABLE = rf"\$\{{({VARIABLE})\}}"
 
 
 class QueueRate(PlainSection, example={"calls": 100, "seconds": 60}):
     """A limit on how many runs start in a period."""
 
-    calls: int = key(WholeNumber(1), "Maximum number of runs that start in `seconds`.", 100, required=True)
-    seconds: float = key(Number(), "Length of the period, in seconds.", 60, required=True)
+    calls: Annotated[int, Whole(1), Key("Maximum number of runs that start in `seconds`.", 100, required=True)]
+    seconds: Annotated[Above0, Key("Length of the period, in seconds.", 60, required=True)]
 
 
 class QueueEntry(PlainSection, example={"concurrency": 50, "rate": {"calls": 100, "seconds": 60}, "per_tenant": 5}):
     """Limits of a queue, over all workers together."""
 
-    concurrency: int = key(WholeNumber(1), "Maximum number of concurrent runs, over all workers.", 50)
-    per_tenant: int = key(WholeNumber(1), "Maximum number of concurrent runs of one tenant.", 5)
-    rate: QueueRate = key(QueueRate)
+    concurrency: Annotated[int, Whole(1), Key("Maximum number of concurrent runs, over all workers.", 50)]
+    per_tenant: Annotated[int, Whole(1), Key("Maximum number of concurrent runs of one tenant.", 5)]
+    rate: Annotated[QueueRate, Key()]
 
 
 class RetentionEntry(PlainSection, example={"runs": 90, "events": 14}):
     """The days that ended runs are kept. Workers delete older ones at quiet times. Default: for ever."""
 
-    runs: float = key(Number(), "Days after which an ended run is deleted, with everything.", 90)
-    events: float = key(Number(), "Days after which the events of an ended run are deleted.", 14)
-    files: float = key(Number(), "Days after which the stored files of an ended run are deleted.", 30)
+    runs: Annotated[Above0, Key("Days after which an ended run is deleted, with everything.", 90)]
+    events: Annotated[Above0, Key("Days after which the events of an ended run are deleted.", 14)]
+    files: Annotated[Above0, Key("Days after which the stored files of an ended run are deleted.", 30)]
 
 
+@dataclass(frozen=True, kw_only=True)
 class DurableEntry(Section, example={"database": "${DATABASE_URL}", "queues": {"default": {"concurrency": 50}}}):
     """Durable runs: `forge run --durable`, `forge worker`. By default they are stored in .forge/durable.db."""
 
-    database: str = key(
-        _Database(_URL, "sqlite:///FILE, postgresql://USER@HOST/DATABASE or ${VARIABLE}"),
-        "URL of the database: SQLite for one machine, Postgres for several. ${NAME} stands for an environment"
-        " variable.",
-        "${DATABASE_URL}",
-        variable="FORGE_DATABASE",
-    )
-    queues: Mapping[str, Mapping[str, Any]] = key(
-        MappingOf(QueueEntry, "default", _QUEUE, "not a valid name of a queue"), "Limits of queues, by name."
-    )
-    health: str = key(
-        Text(_ADDRESS, "ADDRESS:PORT or a port of 127.0.0.1", numeric=True),
-        "Address and port where a worker serves /healthz, /readyz and /metrics. Of the ports FIRST-LAST, it takes a"
-        " free one.",
-        "127.0.0.1:9464",
-        unset="nowhere",
-        variable="FORGE_HEALTH",
-    )
-    retention: Mapping[str, float] = key(RetentionEntry, default=NOTHING)
+    # the database is stored unchanged: its variables are resolved when it is opened; it may hold a password
+    database: Annotated[
+        str,
+        Matches(_URL, _URLS, format="references", writeOnly=True),
+        Key(
+            "URL of the database: SQLite for one machine, Postgres for several. ${NAME} stands for an environment"
+            " variable.",
+            "${DATABASE_URL}",
+            variable="FORGE_DATABASE",
+        ),
+    ] = ""
+    queues: Annotated[
+        Mapping[str, Mapping[str, Any]],
+        Of(Mapping[str, QueueEntry]),
+        Names(_QUEUE, "not a valid name of a queue"),
+        Key("Limits of queues, by name.", sample="default"),
+    ] = field(default_factory=dict)
+    health: Annotated[
+        str,
+        Matches(_ADDRESS, "ADDRESS:PORT or a port of 127.0.0.1", numeric=True),
+        Key(
+            "Address and port where a worker serves /healthz, /readyz and /metrics. Of the ports FIRST-LAST, it takes"
+            " a free one.",
+            "127.0.0.1:9464",
+            unset="nowhere",
+            variable="FORGE_HEALTH",
+        ),
+    ] = ""
+    retention: Annotated[Mapping[str, float], Of(RetentionEntry), Key()] = field(default_factory=dict)
     name: str = ""  # of the file that names the database, whose directory relative paths count from
 
     @classmethod
@@ -86,7 +90,7 @@ class DurableEntry(Section, example={"database": "${DATABASE_URL}", "queues": {"
 
     def url(self, environment: Mapping[str, str] = os.environ) -> str:
         """Returns the database with its variables looked up; empty where none is named. Raises `ToolError`."""
-        url = re.sub(_REFERENCE, lambda match: self._value(match[1], environment), self.database)
+        url = re.sub(_VARIABLE, lambda match: self._value(match[1], environment), self.database)
         if url and not re.fullmatch(_URL, url):
             raise self._error("with its variables filled in, this is not a URL of SQLite or Postgres")
         path = url.removeprefix(_SQLITE)
@@ -107,7 +111,7 @@ class DurableEntry(Section, example={"database": "${DATABASE_URL}", "queues": {"
         raise self._error(f"the environment variable {name} is not set; set it before Forge starts")
 
     def _error(self, problem: str) -> ToolError:
-        return config_error(self.name, "durable.database", problem, within=type(self), inside="durable")
+        return config_error(self.name, "durable.database", problem)
 
 
 def passwords(url: str) -> Iterator[str]:

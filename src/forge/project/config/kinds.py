@@ -1,261 +1,155 @@
-"""Kinds of values: each says how a value is read, and beside it the JSON Schema that accepts the same."""
+"""The kinds of values, as pydantic's annotations. Only `make reference` and tests load this module, and pydantic."""
 
 from __future__ import annotations
 
-import re
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Annotated, Any
 
-from forge.project.config.reader import VARIABLE, ConfigReader, UnsetVariable, is_secret, kind_of
+from pydantic import Field, WithJsonSchema
 
-Schema = dict[str, Any]
+from forge.permissions.conditions import CONDITIONS
+from forge.permissions.labels.settings import FORMS
+from forge.project.config.reader import VARIABLE
+from forge.project.config.section import Schema
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
 BLANK = r"\t-\r\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-_TEXT = rf"^[^\u0000]*[^\u0000{BLANK}][^\u0000]*$"
+_TEXT: Schema = {"type": "string", "pattern": rf"^[^\u0000]*[^\u0000{BLANK}][^\u0000]*$"}
+_BLANK: Schema = {"type": "string", "pattern": r"^[^\u0000]*$"}
+_ARGUMENT: Schema = {"anyOf": [{"type": "number"}, {"const": ""}, _TEXT], "format": "argument"}
+_VARIABLE: Schema = {
+    "type": "string",
+    "pattern": f"^{VARIABLE}$",
+    "errorMessage": "expected the name of an environment variable, such as GITHUB_TOKEN",
+    "writeOnly": True,  # never repeated: someone may have written the secret itself
+}
+_LABELLED: Schema = {
+    "type": "string",
+    "pattern": rf"^({'|'.join(FORMS)}):[\s\S]*[^{BLANK}]",
+    "errorMessage": "expected one of tool:GLOB, host:GLOB and path:GLOB, such as path:downloads/**",
+}
 _MOST = 10**15
 
+# A `format` says how `ConfigReader` reads a text.
+Text = Annotated[str, WithJsonSchema(_TEXT)]  # not empty
+BlankText = Annotated[str, WithJsonSchema(_BLANK)]  # perhaps empty
+FilePath = Annotated[Path, WithJsonSchema({**_TEXT, "format": "path"})]  # relative to the file that names it
+HomePath = Annotated[Path, WithJsonSchema({**_TEXT, "format": "home-path"})]
+Filled = Annotated[str, WithJsonSchema({**_TEXT, "format": "filled"})]  # ${NAME} stands for a variable
+Spec = Annotated[str, WithJsonSchema({**_TEXT, "format": "spec"})]  # the same, for a path or a URL
+Folder = Annotated[str, WithJsonSchema({**_TEXT, "format": "folder"})]  # inside the workspace
+Variable = Annotated[str, WithJsonSchema({**_VARIABLE, "format": "variable"})]  # a name, never a value
+Value = Annotated[str, WithJsonSchema({**_VARIABLE, "format": "value"})]  # a name, read as its value, a secret
+Argument = Annotated[str, WithJsonSchema(_ARGUMENT)]  # a word of a command line, perhaps empty
+Pairs = Annotated[  # names and texts; a value whose name says so is a secret
+    Mapping[str, str], WithJsonSchema({"type": "object", "additionalProperties": _ARGUMENT, "format": "pairs"})
+]
+NumericText = Annotated[str, WithJsonSchema({"anyOf": [{"type": "integer"}, _TEXT], "format": "text"})]
+NumericBlank = Annotated[str, WithJsonSchema({"anyOf": [{"type": "integer"}, _BLANK], "format": "text"})]
+Above0 = Annotated[float, Field(gt=0)]
+NullableAbove0 = Annotated[float | None, WithJsonSchema({"type": ["number", "null"], "exclusiveMinimum": 0})]
+From0 = Annotated[float, Field(ge=0, lt=_MOST)]
+Accepts = WithJsonSchema  # what another module reads is stored unchanged
+LabelledSource = Annotated[str, WithJsonSchema(_LABELLED)]
 
-class Kind(Protocol):
-    """A kind of value, or a section."""
 
-    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Any:
-        """Returns the typed value. Raises `ToolError`."""
-
-    def schema(self) -> Schema:
-        """Returns the JSON Schema that accepts what `read` accepts."""
+def _any_case(*words: str) -> str:
+    """Returns a pattern that matches one of several words in upper and lower case."""
+    return "|".join("".join(f"[{letter.upper()}{letter}]" for letter in word) for word in words)
 
 
-class Text:
-    """A text; not empty, unless it may be `blank`. All of it matches the `pattern`; `expected` is for people.
+def _rule_schema() -> Schema:
+    subject = rf"\*|{_any_case('read', 'write', 'execute', 'network')}"
+    action = f"({_any_case('allow', 'ask', 'deny')})"
+    plain: Schema = {"type": ["string", "number", "boolean"], "pattern": f"[^{BLANK}]"}
+    listed: Schema = {"type": "array", "items": {"type": ["string", "number", "boolean"]}}
+    keys: Schema = {
+        "action": {"type": "string", "pattern": f"^{action}$"},
+        "permission": {"type": "string", "pattern": f"^({subject})$"},
+        **dict.fromkeys(("tool", "target", "agent", "user", "channel", "from"), plain),
+        **{name: {"enum": [value]} for name, value in CONDITIONS.items() if value},
+        **dict.fromkeys(("match", "not_match"), listed),
+    }
+    rule = {"type": "object", "properties": keys, "additionalProperties": False, "required": ["action"]}
+    either = [{"required": ["permission"]}, {"required": ["tool"]}]
+    line = {"type": "string", "pattern": rf"^\s*{action}[^\S\n]+({subject}|tool:\S+)([^\S\n].*)?\s*$"}
+    return {"anyOf": [line, {**rule, "anyOf": either}], "format": "as-written"}
 
-    Where it is `numeric`, a whole number is read as a text.
+
+Rule = Annotated[Any, WithJsonSchema(_rule_schema())]  # `forge.permissions` reads it
+
+
+def Key(
+    description: str | None = None,
+    example: Any = None,
+    *,
+    name: str | None = None,
+    required: bool | str = False,
+    sample: str = "",
+    unset: Any = None,
+    variable: str = "",
+    layers: str = "",
+) -> Any:
+    """Declares a key: pydantic's `Field`, what it says and how it is written. A section says these two itself.
+
+    name: in the document, where the field has another.
+    required: the key must be there; a text tells what to write.
+    sample: a name for the example of named entries.
+    unset: what `forge config show` shows where nobody says it.
+    variable: of the environment, that says it, too.
+    layers: the layers whose file may have it, for keys of the document itself; by default user and project.
     """
-
-    empty: Any = ""  # the typed value of a key that is absent
-
-    def __init__(self, pattern: str = "", expected: str = "", *, blank: bool = False, numeric: bool = False) -> None:
-        self.pattern, self.expected, self.blank, self.numeric = pattern, expected, blank, numeric
-
-    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Any:
-        given = str(int(value)) if self.numeric and _is_whole(value) else value
-        text = reader.text(given, key_path, blank=self.blank)
-        if self.pattern and not re.fullmatch(self.pattern, text):
-            raise reader.error(key_path, f"expected {self.expected}, got {text!r:.60}")
-        return text
-
-    def schema(self) -> Schema:
-        pattern = f"^{self.pattern}$" if self.pattern else r"^[^\u0000]*$" if self.blank else _TEXT
-        text = {"type": "string", "pattern": pattern}
-        return {"anyOf": [text, {"type": "integer"}]} if self.numeric else text
+    more = {"required": required, "sample": sample, "unset": unset, "variable": variable, "layers": layers.split()}
+    extra = {f"x-{key}": value for key, value in more.items() if value or (key == "unset" and value is not None)}
+    examples = None if example is None else [example]
+    return Field(alias=name, description=description, examples=examples, json_schema_extra=extra)
 
 
-class FilePath(Text):
-    """A path, relative to the file that names it."""
-
-    empty = None
-
-    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Path:
-        return reader.path(reader.text(value, key_path))
-
-
-class Filled(Text):
-    """A text in which `${NAME}` stands for a variable of the environment."""
-
-    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Any:
-        return reader.fill_in(reader.text(value, key_path), key_path)
-
-
-class Variable(Text):
-    """The name of an environment variable, never a value. `look_up`: read as its value, which is a secret."""
-
-    def __init__(self, *, look_up: bool = False) -> None:
-        super().__init__(VARIABLE)
-        self.look_up = look_up
-
-    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Any:
-        name = reader.text(value, key_path)
-        if not re.fullmatch(VARIABLE, name):
-            # the value is not repeated: someone may have written the secret itself
-            raise reader.error(key_path, "expected the name of an environment variable, such as GITHUB_TOKEN")
-        reader.variables[name] = None
-        return reader.look_up(name, None, key_path, secret=True) if self.look_up else name
-
-
-class Argument:
-    """A word of a command line, or a header: perhaps empty; a number is read as a text."""
-
-    def read(self, reader: ConfigReader, value: Any, key_path: str, *, secret: bool = False) -> str:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return str(value)
-        return reader.fill_in(reader.text(value, key_path), key_path, secret=secret) if value != "" else ""
-
-    def schema(self) -> Schema:
-        return {"anyOf": [{"type": "number"}, {"const": ""}, Text().schema()]}
-
-
-class WholeNumber:
+def Whole(least: int = 0) -> Any:
     """A whole number; 5.0 is one, as it is to JSON Schema."""
-
-    def __init__(self, least: int = 0, expected: str = "a whole number") -> None:
-        self.least, self.expected = least, expected
-
-    def read(self, reader: ConfigReader, value: Any, key_path: str) -> int:
-        if not _is_whole(value) or not self.least <= value < _MOST:
-            raise reader.error(key_path, f"expected {self.expected} from {self.least}, got {value!r:.60}")
-        return int(value)
-
-    def schema(self) -> Schema:
-        return {"type": "integer", "minimum": self.least, "exclusiveMaximum": _MOST}
+    return Field(ge=least, lt=_MOST)
 
 
-class Number:
-    """A number above 0; with `zero`, from 0. `null` is accepted where it is `nullable`."""
-
-    def __init__(self, *, zero: bool = False, nullable: bool = False) -> None:
-        self.zero, self.nullable = zero, nullable
-
-    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Any:
-        if value is None and self.nullable:
-            return None
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not (0 <= value < _MOST if self.zero else 0 < value < float("inf")):
-            raise reader.error(key_path, f"expected a number {'from' if self.zero else 'above'} 0, got {value!r:.60}")
-        return value
-
-    def schema(self) -> Schema:
-        bounds = {"minimum": 0, "exclusiveMaximum": _MOST} if self.zero else {"exclusiveMinimum": 0}
-        return {"type": ["number", "null"] if self.nullable else "number", **bounds}
+def Matches(pattern: str, expected: str, *, numeric: bool = False, **more: Any) -> Any:
+    """A text all of which matches a pattern; `expected` is for people. With `numeric`, or a whole number."""
+    text = {"type": "string", "pattern": f"^{pattern}$", "errorMessage": f"expected {expected}", **more}
+    return WithJsonSchema({"anyOf": [{"type": "integer"}, text], "format": "text"} if numeric else text)
 
 
-class Flag:
-    empty: Any = False
-
-    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Any:
-        if not isinstance(value, bool):
-            raise reader.error(key_path, f"expected true or false, got {kind_of(value)}")
-        return value
-
-    def schema(self) -> Schema:
-        return {"type": "boolean"}
+def OneOf(*words: Any, expected: str = "") -> Any:
+    """One of a few words."""
+    return WithJsonSchema({"enum": [*words], **({"errorMessage": f"expected {expected}"} if expected else {})})
 
 
-class Choice:
-    """One of a few words. `also` is another way to write one of them: the value, and the word."""
+@dataclasses.dataclass(frozen=True)
+class Names:
+    """The pattern of the names of entries."""
 
-    empty = ""
+    pattern: str
+    message: str
 
-    def __init__(self, *words: str, also: tuple[Any, str] | None = None, expected: str = "") -> None:
-        self.words, self.also = words, also
-        self.expected = expected or f"one of {', '.join(words)}"
-
-    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Any:
-        if self.also is not None and value is self.also[0]:
-            return self.also[1]
-        if not isinstance(value, str) or value not in self.words:
-            raise reader.error(key_path, f"expected {self.expected}, got {value!r:.60}", str(value), self.words)
-        return value
-
-    def schema(self) -> Schema:
-        return {"enum": [*self.words] if self.also is None else [*self.words, self.also[0]]}
+    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> Any:
+        return {**handler(core), "propertyNames": {"pattern": f"^{self.pattern}$", "errorMessage": self.message}}
 
 
-class ListOf:
-    """A list. With `single`, a text alone counts as a list of one."""
+class Single:
+    """A list, or one entry of it alone."""
 
-    empty: tuple[Any, ...] = ()
-
-    def __init__(self, of: Kind, *, single: bool = False) -> None:
-        self.of, self.single = of, single
-
-    def read(self, reader: ConfigReader, value: Any, key_path: str) -> list[Any]:
-        listed = [value] if self.single and isinstance(value, str) else reader.sequence(value, key_path)
-        return [self.of.read(reader, one, f"{key_path}[{index}]") for index, one in enumerate(listed)]
-
-    def schema(self) -> Schema:
-        inner = self.of.schema()
-        listed: Schema = {"type": "array", "items": inner}
-        more = {"examples": [inner["examples"]]} if "examples" in inner else {}
-        return {"anyOf": [inner, listed]} if self.single else {**listed, **more}
-
-
-class MappingOf:
-    """A mapping of names to values of one kind. A section that lacks a variable is left out, and noted as unset.
-
-    `sample` is a name for the example. Names match the `pattern`, or the `problem` is reported.
-    """
-
-    empty = NOTHING
-
-    def __init__(self, of: Kind, sample: str = "", pattern: str = "", problem: str = "") -> None:
-        self.of, self.sample, self.pattern, self.problem = of, sample, pattern, problem
-
-    def read(self, reader: ConfigReader, value: Any, key_path: str) -> dict[str, Any]:
-        found = {}
-        for name, one in reader.mapping(value, key_path).items():
-            at = f"{key_path}.{name}"
-            if self.pattern and not re.fullmatch(self.pattern, name):
-                raise reader.error(at, self.problem)
-            try:
-                found[name] = self.of.read(reader, one, at)
-            except UnsetVariable as error:
-                if isinstance(self.of, Text):
-                    raise
-                reader.unset[at] = error
-        return {name: one for name, one in found.items() if one is not None}
-
-    def schema(self) -> Schema:
-        inner = self.of.schema()
-        made: Schema = {"type": "object", "additionalProperties": inner}
-        if self.pattern:
-            made["propertyNames"] = {"pattern": f"^{self.pattern}$"}
-        return {**made, "examples": [{self.sample: inner["examples"][0]}]} if self.sample else made
-
-
-class Pairs(MappingOf):
-    """Names and texts. A value whose name says so is a secret, also where it is written out."""
-
-    def __init__(self) -> None:
-        super().__init__(Argument())
-
-    def read(self, reader: ConfigReader, value: Any, key_path: str) -> dict[str, str]:
-        found = {}
-        for name, one in reader.mapping(value, key_path).items():
-            found[name] = Argument().read(reader, one, f"{key_path}.{name}", secret=is_secret(name))
-            if is_secret(name) and reader.environment is not None:
-                reader.secrets.append(found[name])
-        return found
-
-
-class Either:
-    """A section where a mapping is written, a plain kind otherwise."""
-
-    def __init__(self, plain: Kind, section: Kind) -> None:
-        self.plain, self.section = plain, section
-
-    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Any:
-        return (self.section if isinstance(value, dict) else self.plain).read(reader, value, key_path)
-
-    def schema(self) -> Schema:
-        return {"anyOf": [self.plain.schema(), self.section.schema()]}
+    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> Any:
+        made = handler(core)
+        return {"anyOf": [made["items"], made]}
 
 
 class AsWritten:
-    """A value that another module reads: it is stored unchanged. `accepts` is its schema."""
+    """A value that is checked, and stored unchanged."""
 
-    def __init__(self, accepts: Schema | None = None) -> None:
-        self.accepts = accepts or {}
-
-    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Any:
-        if self.accepts.get("type") == "string" and not isinstance(value, str):
-            raise reader.error(key_path, f"expected a string, got {kind_of(value)}")
-        return reader.mapping(value, key_path) if self.accepts.get("type") == "object" else value
-
-    def schema(self) -> Schema:
-        return dict(self.accepts)
+    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> Any:
+        return {**handler(core), "format": "as-written"}
 
 
-def _is_whole(value: Any) -> bool:
-    return not isinstance(value, bool) and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))
+@dataclasses.dataclass(frozen=True)
+class Of:
+    """The type that is written, where the typed value is of another: a plain mapping, or a list of names."""
+
+    written: Any

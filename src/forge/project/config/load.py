@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from forge.project.config.declaration import NAME, Configuration, keys_of_layer, variables_set
 from forge.project.config.reader import ConfigReader, config_error
+from forge.project.config.section import Schema
 from forge.project.config_layers import ORGANISATION, Layer, check_own, file_exists, user_file
 
 
@@ -42,12 +43,12 @@ def load_configuration(
     from forge.project.config.merging import merge  # most have one layer at most
 
     if project is not None:
-        _read_layer(project, None)
+        _reader(project).check(project.document)
     merged = merge(layers, environment)
     name = project.name if project else next((layer.name for layer in layers.values()), "the environment")
     reader = ConfigReader(name, values, merged.files, {layer.name: layer.text for layer in layers.values()})
     rules = project.document.get("permissions", {}) if project else {}
-    made: Configuration = Configuration.read(reader, {**merged.document, "permissions": rules}, "")
+    made: Configuration = reader.read_document({**merged.document, "permissions": rules})
     return made.replace(
         layers=tuple(layers.values()),
         document=merged.document,
@@ -57,9 +58,9 @@ def load_configuration(
     )
 
 
-def read_configuration(text: str, name: str, declaration: type[Configuration] = Configuration) -> Configuration:
+def read_configuration(text: str, name: str, schema: Schema | None = None) -> Configuration:
     """Returns the configuration of one text: no other layer is read, no variable is resolved. Raises `ToolError`."""
-    return _read_layer(_layer("project", name, text), None, declaration)
+    return _read_layer(_layer("project", name, text), None, schema)
 
 
 def _layer(kind: str, name: str, text: str) -> Layer:
@@ -69,12 +70,13 @@ def _layer(kind: str, name: str, text: str) -> Layer:
     return Layer(kind, name, {} if document is None else document, text)
 
 
-def _read_layer(
-    layer: Layer, environment: Mapping[str, str] | None, declaration: type[Configuration] = Configuration
-) -> Configuration:
-    reader = ConfigReader(layer.name, environment, texts={layer.name: layer.text}, declaration=declaration)
-    made: Configuration = declaration.read(reader, layer.document, "")
+def _read_layer(layer: Layer, environment: Mapping[str, str] | None, schema: Schema | None = None) -> Configuration:
+    made: Configuration = _reader(layer, environment, schema).read_document(layer.document)
     return made.replace(document=layer.document)
+
+
+def _reader(layer: Layer, environment: Mapping[str, str] | None = None, schema: Schema | None = None) -> ConfigReader:
+    return ConfigReader(layer.name, environment, texts={layer.name: layer.text}, schema=schema)
 
 
 def _organisation_layer(path: str) -> Layer | None:
@@ -111,9 +113,9 @@ def _read_file(kind: str, path: str) -> Layer:
     from forge.project.read_yaml import read_text
 
     layer = _layer(kind, path, read_text(path))
-    _read_layer(layer, None)
+    _reader(layer).check(layer.document)
     known = keys_of_layer(kind)
     if wrong := [key for key in layer.document if key not in known]:
         problem = f"the {kind}'s file cannot set this; set it in a project's {NAME}"
-        raise config_error(path, wrong[0], problem, known=known, text=layer.text, within=Configuration)
+        raise config_error(path, wrong[0], problem, known=known, text=layer.text)
     return layer

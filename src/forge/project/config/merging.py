@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from forge.project.config.access import MODES
-from forge.project.config.declaration import Configuration, variables_set
-from forge.project.config.kinds import MappingOf
-from forge.project.config.reader import FROM_VARIABLE
-from forge.project.config.section import section_of
+from forge.project.config.declaration import variables_set
+from forge.project.config.reader import FROM_VARIABLE, document_schema
 from forge.project.config_layers import Layer
 
 _STRICTER = "the user or the organisation is stricter about its sandbox or network; the stricter setting applies"
@@ -148,10 +146,8 @@ class _LayerMerger:
 
 def _is_merged(key: str) -> bool:
     """Returns whether layers are merged key by key. Rules are kept apart, an egress counts as a whole."""
-    kind = Configuration.keys[key].kind
-    return isinstance(kind, MappingOf) or (
-        section_of(kind) is not None and key not in ("egress", "permissions", "workspace")
-    )
+    node = document_schema()["properties"][key]
+    return node.get("type") == "object" and key not in ("egress", "permissions", "workspace")
 
 
 def _value(key_path: str, said: str) -> Any:
@@ -164,27 +160,25 @@ def _as_list(value: Any) -> list[Any]:
 
 def _rebase_paths(layer: Layer) -> dict[str, Any]:
     """Returns the document with paths that do not depend on the current directory."""
-    parent = Path(layer.name).parent
-    document = dict(layer.document)
-
-    def rebase(entry: Any, key: str) -> Any:
-        if isinstance(entry, str) and key == "spec":
-            return _path(entry, parent)
-        return {**entry, key: _path(entry[key], parent)} if isinstance(entry, dict) and key in entry else entry
-
-    for section, key in (("mcpServers", "cwd"), ("openapi", "spec"), ("channels", "path")):
-        if section in document:
-            document[section] = {name: rebase(entry, key) for name, entry in document[section].items()}
-    for name, entry in document.get("mcpServers", {}).items():
-        if isinstance(entry, dict) and "roots" in entry:
-            roots = [_path(one, parent) if isinstance(one, str) else rebase(one, "path") for one in entry["roots"]]
-            document["mcpServers"] = {**document["mcpServers"], name: {**entry, "roots": roots}}
-    if "secrets" in document:
-        document["secrets"] = [rebase(entry, "file") for entry in document["secrets"]]
+    document = {**layer.document}
     if "skills" in document:
-        paths = [_path(one, parent) for one in _as_list(document["skills"].get("paths", ["skills"]))]
-        document["skills"] = {**document["skills"], "paths": paths}
-    return document
+        document["skills"] = {"paths": ["skills"], **document["skills"]}
+    found: dict[str, Any] = _rebase(document_schema(), document, Path(layer.name).parent)
+    return found
+
+
+def _rebase(node: Mapping[str, Any], value: Any, parent: Path) -> Any:
+    for one in (node, *node.get("anyOf", ()), node.get("else", {})):
+        entries = one.get("additionalProperties")
+        if isinstance(value, str) and one.get("format") in ("folder", "home-path", "path", "spec"):
+            return _path(value, parent)
+        if isinstance(value, list) and "items" in one:
+            return [_rebase(one["items"], item, parent) for item in value]
+        if isinstance(value, dict) and "properties" in one:
+            return {name: _rebase(one["properties"].get(name, {}), item, parent) for name, item in value.items()}
+        if isinstance(value, dict) and isinstance(entries, dict):
+            return {name: _rebase(entries, item, parent) for name, item in value.items()}
+    return value
 
 
 def _path(path: str, parent: Path) -> str:
