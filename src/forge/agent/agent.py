@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager, aclosing
 from copy import copy
@@ -28,7 +29,6 @@ from forge.core.context import Scope, new_session
 from forge.core.errors import DefinitionError, DuplicateToolError, ErrorKind, ToolError
 from forge.core.events import Event, RunStarted
 from forge.core.executor import Step, ToolExecutor
-from forge.core.lazy import LazyLog
 from forge.core.messages import Message, ToolCall, unanswered_calls
 from forge.core.provider import Provider, window_of
 from forge.core.registry import ToolRegistry, ToolSource, mount_source
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 else:
     TypeForm = type
 
-log = LazyLog(__name__)
+log = logging.getLogger(__name__)
 AnswerT = TypeVar("AnswerT")
 
 INTERRUPTED = "{}: interrupted while it was under way. Whether it happened is unknown; check before you repeat it."
