@@ -15,10 +15,10 @@ import pytest
 import forge
 
 PUBLIC = """
-    ActiveSkills ActivityStream Agent AgentType Answer Anthropic Approver Attachment Bedrock CallClient
+    ActiveSkills ActivityStream Agent AgentType Answer Anthropic Approver Attachment Audio Bedrock CallClient
     Catalog Category Channel Channels ClientRoot ContextRules ContextShortened Conversation Decision
-    DefinitionError DuplicateToolError DurableAgent DurableResult Egress ErrorKind EvalCase EvalExpect
-    EvalReport EvalRun Event Failure Gemini Guardrails Label LabelSettings Limits LoopSettings Memory
+    DefinitionError Document DuplicateToolError DurableAgent DurableResult Egress ErrorKind EvalCase EvalExpect
+    EvalReport EvalRun Event Failure Gemini Guardrails Image Label LabelSettings Limits LoopSettings Memory
     Message MessageReceived MissingCapability ModelRequest Next OpenAI OpenAIResponses Permission
     PermissionAnswered PermissionAsked PermissionRequest Policy PolicyError PolicyGate Price Project Prompt
     Provider ProviderError Rate ReadSkill ReasoningDelta Reconciled Resource Retrying Root Ruling RunContext

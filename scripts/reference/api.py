@@ -28,7 +28,7 @@ TOPICS = {
     """,
     "Models": """
         provider_for Anthropic Bedrock Gemini OpenAI OpenAIResponses Scripted scripted fallback text_calls Provider
-        ProviderError ModelRequest StreamPart Message ToolCall Usage messages_to_json
+        ProviderError ModelRequest StreamPart Message ToolCall Usage Image Audio Document messages_to_json
         messages_from_json unanswered_calls
     """,
     "Other people's tools": "mcp mcp.Stdio mcp.Http mcp.OAuth openapi scripts webhook",

@@ -68,7 +68,10 @@ if TYPE_CHECKING:  # the public names. Editors and type checkers follow the impo
     from forge.core.registry import ToolRegistry as ToolRegistry
     from forge.core.registry import ToolSource as ToolSource
     from forge.core.result import Attachment as Attachment
+    from forge.core.result import Audio as Audio
+    from forge.core.result import Document as Document
     from forge.core.result import Failure as Failure
+    from forge.core.result import Image as Image
     from forge.core.result import Label as Label
     from forge.core.result import Reconciled as Reconciled
     from forge.core.result import ToolResult as ToolResult

@@ -199,6 +199,7 @@ def test_nothing_is_half_saved(store, path):
     broken = object.__new__(Unreadable)
     object.__setattr__(broken, "media_type", "x")
     object.__setattr__(broken, "name", "x")
+    object.__setattr__(broken, "url", "")
     with pytest.raises(RuntimeError, match="bytes are gone"):
         session.append(Message("user", "two", attachments=(PNG,)), Message("user", "three", attachments=(broken,)))
     assert len(session.messages) == 1

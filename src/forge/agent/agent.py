@@ -14,7 +14,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypedDict, TypeVar, Unpack, overload
 
 from forge.agent.context_window import Shortening
-from forge.agent.conversation import Conversation, Prepare
+from forge.agent.conversation import Conversation, Prepare, Prompt, read_prompt
 from forge.agent.guarded_model import GuardedProvider, SessionGuard, check_prompt, is_denied, withhold_denied
 from forge.agent.instructions import DepsT, Instructions, call_instructions, check_text, evaluate_instructions
 from forge.agent.limits import Limits
@@ -54,8 +54,6 @@ log = logging.getLogger(__name__)
 AnswerT = TypeVar("AnswerT")
 
 INTERRUPTED = "{}: interrupted while it was under way. Whether it happened is unknown; check before you repeat it."
-Prompt = str | Message | list[Message] | Conversation
-"""A question, or a history to resume from."""
 
 
 class AgentSettings(TypedDict, total=False):
@@ -298,6 +296,7 @@ class Agent(Generic[OutputT, DepsT]):
         """
         check_settings("Agent.run", settings, RunSettings)
         scope, is_named = self._scope_of(settings.get("scope"), settings.get("session", ""), deps)
+        prompt = read_prompt(prompt, scope)
         stream = activity if activity is not None else self.activity
         structured = self._structure()
         executor = await self._prepare_executor(stream, structured)
@@ -433,6 +432,7 @@ class Agent(Generic[OutputT, DepsT]):
 
         `instructions` are those of this run. They replace earlier ones in what the model sees; the history keeps those.
         """
+        prompt = read_prompt(prompt, self.scope)
         if isinstance(prompt, (list, Conversation)):
             prompt, history = None, prompt
         history = [] if history is None else history
@@ -440,7 +440,8 @@ class Agent(Generic[OutputT, DepsT]):
         conversation.given = len(conversation.messages)
         message = Message("user", prompt) if isinstance(prompt, str) else prompt
         if message is not None and self.guard is not None:
-            check_prompt(self.guard, session, message.text)
+            for text in (message.text, *(one.text for one in message.attachments)):
+                check_prompt(self.guard, session, text)
         if any(message.role == "system" for message in conversation.messages[:1]):
             if instructions is not None:
                 _replace_system(conversation, instructions)
