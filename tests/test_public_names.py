@@ -29,7 +29,7 @@ PUBLIC = """
     audit_log dry_run evaluate fallback layered load_project load_rules mcp memory_tools messages_from_json
     messages_to_json nobody openapi
     prompt provider_for read_cases record register_all replay resource rules run_loop schedule_tools
-    scripted scripts standard_executor standard_steps text_calls tool tool_group toolset unanswered_calls
+    scripts standard_executor standard_steps text_calls tool tool_group toolset unanswered_calls
     webhook
 """.split()
 

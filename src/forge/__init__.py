@@ -106,7 +106,6 @@ if TYPE_CHECKING:  # the public names. Editors and type checkers follow the impo
     from forge.models.openai import OpenAI as OpenAI
     from forge.models.openai_responses import OpenAIResponses as OpenAIResponses
     from forge.models.scripted import Scripted as Scripted
-    from forge.models.scripted import scripted as scripted
     from forge.models.text_calls import text_calls as text_calls
     from forge.models.vendors import provider_for as provider_for
     from forge.network.egress import Egress as Egress

@@ -120,7 +120,7 @@ class Agent(Generic[OutputT, DepsT]):
             `ContextRules()`.
         wait_for_background: whether a run waits for background work of its calls.
         agents: kinds of sub-agents by name. The model gets the tool `task` to use them.
-        scope: the session, user and directories of its runs; by default the current directory.
+        scope: the user and directories of its runs; by default the current directory.
         guard: checks prompts and answers, such as a project's guardrails.
         code_mode: True: the model gets one tool, `run_code`, and calls the others from scripts. Needs the extra "code".
         labels: requires approval for calls that take values from untrusted text or send private data. False: off.

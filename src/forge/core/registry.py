@@ -217,10 +217,6 @@ class ToolRegistry(Mapping[str, Tool]):
         return [one.spec for name, one in self._unavailable.items() if name == one.spec.name and name not in self]
 
     @property
-    def count(self) -> int:
-        return len(self._tools)
-
-    @property
     def sent(self) -> frozenset[str] | None:
         """The tools whose definitions are sent; None: all that are not hidden."""
         return self._sent
