@@ -80,6 +80,17 @@ def check_session(session: str, scope: Scope | None) -> None:
         )
 
 
+def check_stored(*, is_named: bool, has_history: bool) -> None:
+    """Raises `ToolError` where a run with a store names no session, or brings a history of its own."""
+    message = "Agent.run was given a store"
+    if not is_named:
+        hint = 'Name the session whose conversation it continues: session="alice".'
+        raise ToolError(f"{message} and no session", ErrorKind.VALIDATION, hint)
+    if has_history:
+        hint = "Leave one of them out: the store has the history of the session."
+        raise ToolError(f"{message} and a history", ErrorKind.VALIDATION, hint)
+
+
 def check_no_loop() -> None:
     """Raises `RuntimeError` inside an event loop."""
     try:
