@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import sqlalchemy as sa
 
 from forge.durable.store.database import Database
+from forge.durable.store.tables import segments
 
 
 @dataclass(slots=True)
@@ -20,11 +21,10 @@ class Takeovers:
     queued: list[float] = field(default_factory=list)
     open: dict[str, tuple[str, float]] = field(default_factory=dict)  # segment: who had it, and until when
     _seen: set[str] = field(default_factory=set)
-    _table: sa.TableClause = field(init=False)
 
     def lost(self, worker: str) -> int:
         """That worker works no more; how many segments it had."""
-        had = self._read(self._table.c.executor_id == worker, self._table.c.status == "PENDING")
+        had = self._read(segments.c.worker == worker, segments.c.state == "begun")
         self._seen -= had.keys()
         self.open.update({segment: (worker, time.monotonic()) for segment in had})
         return len(had)
@@ -33,24 +33,22 @@ class Takeovers:
         if not self.open:
             return
         now = time.monotonic()
-        for segment, (executor, status) in self._read(self._table.c.workflow_uuid.in_(list(self.open))).items():
+        runs = {segment.rpartition(".")[0] for segment in self.open}
+        for segment, (owner, state) in self._read(segments.c.run.in_(runs)).items():
+            if segment not in self.open:
+                continue
             worker, since = self.open[segment]
-            taken = status == "PENDING" and executor != worker
-            if (taken or status == "ENQUEUED") and segment not in self._seen:
+            taken = state == "begun" and owner != worker
+            if (taken or state == "queued") and segment not in self._seen:
                 self._seen.add(segment)
                 self.queued.append(now - since)
             if taken:
                 self.seconds.append(now - since)
-            if taken or status not in ("PENDING", "ENQUEUED"):  # or it ended in the same moment
+            if taken or state not in ("begun", "queued"):  # or it ended in the same moment
                 self._seen.discard(segment)
                 del self.open[segment]
 
-    def __post_init__(self) -> None:
-        columns = [sa.column(name, sa.Text) for name in ("workflow_uuid", "executor_id", "status")]
-        schema = None if self.database.is_sqlite else "dbos"
-        self._table = sa.table("workflow_status", *columns, schema=schema)
-
     def _read(self, *conditions: sa.ColumnElement[bool]) -> dict[str, tuple[str, str]]:
-        query = sa.select(self._table).where(*conditions)
+        query = sa.select(segments).where(*conditions)
         rows = self.database.read(lambda connection: connection.execute(query).all())
-        return {row[0]: (row[1], row[2]) for row in rows}
+        return {f"{row.run}.{row.segment}": (row.worker, row.state) for row in rows}

@@ -60,7 +60,8 @@ class Storm:
         self.dead: set[str] = set()  # attempts that crashed
         self.crashes = 0
         self.points: Counter[str] = Counter()  # by name: where attempts crashed
-        self._starter = Starter(store)  # it makes the engine's tables
+        self._starter = Starter(store)
+        assert self._starter.client  # makes the engine's tables
         self._passed: dict[str, int] = {}  # points of an attempt so far
         self._at: dict[str, int] = {}  # the point at which it crashes
         self.planned = 0  # for the next attempt; 0: none

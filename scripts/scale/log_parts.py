@@ -23,7 +23,7 @@ PARTS = {  # by the beginning of a table's or an index's name
     "records of steps": ("operation_outputs", "idx_operation_outputs"),
     "events": ("forge_events",),
     "messages": ("forge_messages",),
-    "rows of runs and workflows": ("forge_runs", "workflow", "idx_workflow"),
+    "rows of runs and workflows": ("forge_runs", "forge_segments", "workflow", "idx_workflow"),
 }
 REST = "commits and the rest"
 NAMES = "SELECT pg_relation_filenode(oid), relname FROM pg_class WHERE pg_relation_filenode(oid) IS NOT NULL"

@@ -11,7 +11,6 @@ import signal
 import sys
 from pathlib import Path
 
-import forge.durable.engine.segment  # noqa: F401 - declares the workflow
 from forge.agent.agent import Agent
 from forge.core.context import Scope, ToolContext
 from forge.core.messages import Message, ToolCall
@@ -19,6 +18,7 @@ from forge.core.provider import ModelRequest
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.tool import tool
+from forge.durable.engine import segment as workflow
 from forge.durable.engine.agents import for_stored_runs
 from forge.durable.engine.engine import Engine
 from forge.models.scripted import Scripted
@@ -117,7 +117,7 @@ async def main() -> None:
     registry = ToolRegistry([look, pay, begin])
     registry.add(RunCode(registry))
     agent = Agent(Scripted(*[turn] * 20), tools=registry, approve=approve)
-    engine = Engine(sys.argv[1], worker=sys.argv[2])
+    engine = Engine(sys.argv[1], workflow.segment, worker=sys.argv[2])
     async with engine:
         engine.agents["main"] = for_stored_runs(agent, Scope(workspace=DIRECTORY))
         for lost in sys.argv[4:]:

@@ -241,15 +241,10 @@ async def test_a_pickle_in_the_database_is_never_loaded(sqlite: str, tmp_path: P
     bomb = base64.b64encode(pickle.dumps(Bomb())).decode()
     agent = Agent(script("done"))
     with Runs(sqlite) as runs:
-        runs.submit("go", run_id="planted", version="0")
         runs.submit("go", run_id="r", version="0")
+        runs.store.begin("r", 1, "an earlier try")
+        assert runs._starter.client  # makes the engine's tables
         with runs.store.engine.begin() as connection:
-            connection.execute(
-                sa.text(
-                    "UPDATE workflow_status SET inputs = :bomb, serialization = 'py_pickle' WHERE workflow_uuid = :id"
-                ),
-                {"bomb": bomb, "id": "planted.1"},
-            )
             connection.execute(
                 sa.text(
                     "INSERT INTO operation_outputs (workflow_uuid, function_id, function_name, output, serialization,"
@@ -280,7 +275,7 @@ async def test_a_run_that_is_to_be_cancelled_is_cancelled_by_whoever_takes_it_ov
 
 async def replayed(worker: Worker, names: Sequence[tuple[str, Any]], run_id: str = "r") -> None:
     """Begin a run of which an earlier try recorded these steps."""
-    from forge.durable.engine.dbos_parts import JsonSerializer
+    from forge.durable.engine.dbos_private import JsonSerializer
 
     new = NewRun(id=run_id, version="0", prompt="go", messages=(Message("user", "go"),))
     run = await asyncio.to_thread(worker.store.create, new)

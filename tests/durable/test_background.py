@@ -12,6 +12,7 @@ from forge import Agent, ToolCall, ToolContext, ToolResult, tool
 from forge.core.errors import ErrorKind
 from forge.core.events import ToolCompleted
 from forge.durable.engine import background
+from forge.durable.engine import segment as workflow
 from forge.durable.engine.background import LOST, find_completed, report_lost
 from forge.durable.engine.engine import Engine
 from forge.durable.engine.recorder import key_of
@@ -24,7 +25,7 @@ from tests.durable.working import begun, ended, rested, script, working
 
 @pytest.mark.parametrize("handed", [True, False])
 async def test_background_work_of_a_worker_that_has_gone_is_unknown(sqlite: str, handed: bool) -> None:
-    async with Engine(sqlite, version="1", listen=False) as engine:
+    async with Engine(sqlite, workflow.segment, version="1", listen=False) as engine:
         store = engine.store
         dead, living = Heartbeat(sqlite, "dead"), Heartbeat(sqlite, engine.worker)
         dead.start()

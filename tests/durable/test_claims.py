@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +16,15 @@ import sqlalchemy as sa
 
 from forge import Agent
 from forge.agent.subagent import AgentType
-from forge.durable.engine.claims import LOST, Claims, _query, find_next
-from forge.durable.engine.queues import claim_key
+from forge.durable.engine.claims import Claims, Ended, bind_next, next_query
+from forge.durable.engine.queues import QueueLimits, claim_key, register
 from forge.durable.engine.start_segments import Starter
 from forge.durable.monitor.metrics import read_load
 from forge.durable.store import RunStore
 from forge.durable.store.heartbeats import describe_unattended, find_unattended, has_worker
 from forge.durable.store.rows import NewRun
 from forge.durable.store.tables import runs as runs_table
+from forge.durable.store.tables import segments
 from forge.durable.worker.housekeeping import Housekeeping
 from tests.durable.fleet import Fleet, fleet_of, until
 from tests.durable.test_queues import most_at_work
@@ -30,7 +34,7 @@ from tests.durable.working import begun, rested, script, working
 @pytest.fixture
 def starter(store: RunStore) -> Iterator[Starter]:
     starter = Starter(store)
-    assert starter.client  # makes the engine's tables
+    starter.prepare()
     yield starter
     starter.close()
 
@@ -41,15 +45,16 @@ def queue(store: RunStore, starter: Starter, *names: str, **new: Any) -> None:
 
 
 def at_work(store: RunStore, *names: str) -> None:
-    table = sa.table("workflow_status", sa.column("workflow_uuid"), sa.column("status"))
-    table.schema = None if store.database.is_sqlite else "dbos"
-    begun = sa.update(table).where(table.c.workflow_uuid.in_([f"{name}.1" for name in names]))
-    store.database.write(lambda connection: connection.execute(begun.values(status="PENDING")))
+    begun = sa.update(segments).where(segments.c.run.in_(names)).values(state="begun")
+    store.database.write(lambda connection: connection.execute(begun))
 
 
 def following(store: RunStore, limit: int, room: int) -> dict[str, int]:
-    found = find_next(store.database, "default", [claim_key("1", "main")], room, limit)
-    return {str(tenant): count for (_, tenant), count in found.items()}
+    """How many of each tenant come next, in their order."""
+    query = bind_next(next_query(store.database.is_sqlite, by_tenant=True))
+    values = {"queue": "default", "keys": [claim_key("1", "main")], "room": room, "limit": limit}
+    rows = store.database.read(lambda one: one.execute(query, {**values, "most": min(limit, room)}).all())
+    return Counter(row.tenant for row in rows)
 
 
 def test_the_next_ones_are_those_of_all_tenants_that_stand_first(store: RunStore, starter: Starter) -> None:
@@ -82,14 +87,74 @@ def test_looking_for_them_goes_through_no_table_and_no_backlog(store: RunStore, 
     if not store.database.is_sqlite:
         return  # Postgres plans by how much there is
     values = {"queue": "default", "keys": [claim_key("1", "main")], "limit": 2, "room": 2, "most": 2}
-    explain = _query(is_sqlite=True, by_tenant=True, explain="EXPLAIN QUERY PLAN ")
-    plan = [row[3] for row in store.database.read(lambda connection: connection.execute(explain, values).all())]
-    assert sum("partition_dequeue" in step for step in plan) >= 4
-    assert not [step for step in plan if step.startswith(("SCAN workflow_status", "SCAN one"))]
-    explain = _query(is_sqlite=True, by_tenant=False, explain="EXPLAIN QUERY PLAN ")
-    values = {name: values[name] for name in ("queue", "keys", "room")}
-    plan = [row[3] for row in store.database.read(lambda connection: connection.execute(explain, values).all())]
-    assert plan == ["SEARCH workflow_status USING INDEX idx_workflow_status_in_flight_v2 (queue_name=? AND status=?)"]
+
+    def plan(**values: Any) -> list[str]:
+        query = bind_next(f"EXPLAIN QUERY PLAN {next_query(True, by_tenant='limit' in values)}")
+        return [row[3] for row in store.database.read(lambda connection: connection.execute(query, values).all())]
+
+    by_tenant = plan(**values)
+    assert sum("INDEX forge_segments_" in step for step in by_tenant) >= 4
+    assert not [step for step in by_tenant if step.startswith(("SCAN forge_segments", "SCAN one"))]
+    found = plan(**{name: values[name] for name in ("queue", "keys", "room")})
+    assert found == ["SEARCH forge_segments USING INDEX forge_segments_queued (queue=?)"]
+
+
+def test_no_two_workers_claim_the_same_and_none_waits_for_another(postgres: str) -> None:
+    with RunStore(postgres) as store, closing(Starter(store)) as starter:
+        starter.prepare()
+        queue(store, starter, "a0", "a1", "a2")
+        one, other = (Claims(store.database, name, ["default"], _keys) for name in ("one", "other"))
+        with store.engine.begin() as connection:  # the one claims, and stands still in its transaction
+            (first,) = one._settle(connection, _keys(), 1, [])
+            second, third = other.poll(9)
+        assert [claim.run for claim in (first, second, third)] == ["a0", "a1", "a2"]
+        assert other.poll(9) == []
+
+
+def test_limits_hold_while_another_worker_claims(postgres: str) -> None:
+    """Both count before either claims: then the queue would have one too many."""
+    with RunStore(postgres) as store, closing(Starter(store)) as starter:
+        starter.prepare()
+        queue(store, starter, *(f"{tenant}{n}" for tenant in "ab" for n in range(4)))
+        register(store.database, {"default": QueueLimits(concurrency=3, per_tenant=2)})
+        workers = [Claims(store.database, f"w{n}", ["default"], _keys) for n in range(4)]
+        with ThreadPoolExecutor(4) as threads:
+            claimed = [claim for some in threads.map(lambda one: one.poll(2), workers) for claim in some]
+        assert len(claimed) == 3
+        assert max(Counter(claim.run[0] for claim in claimed).values()) == 2
+
+
+def test_what_was_claimed_is_begun_again_only_when_it_was_handed_back(store: RunStore, starter: Starter) -> None:
+    queue(store, starter, "a0", "b0")
+    one, other = (Claims(store.database, name, ["default"], _keys) for name in ("one", "other"))
+    first, second = one.poll(2)
+    assert (first.starts, first.tries) == (1, 1)
+    assert other.poll(2) == []
+    assert other.hand_back("one", counts=True, only=[first]) == [first]
+    (again,) = other.poll(2)
+    assert (again.run, again.starts, again.tries) == ("a0", 2, 2)
+    assert one.hand_back("one", counts=False) == [second._replace(tries=0)]  # it left in good order
+    (last,) = other.poll(2, [Ended(again, "over")])
+    assert (last.run, last.starts, last.tries) == ("b0", 2, 1)
+    assert one.poll(2, [Ended(first, "failed")]) == []  # what another has ended stays as it is
+    assert [claim.run for claim in other.list_claimed()] == ["b0"]
+    assert _states(store) == {"a0": "over", "b0": "begun"}
+
+
+def test_each_queue_of_a_worker_has_its_turn(store: RunStore, starter: Starter) -> None:
+    queue(store, starter, "a0", "a1", "a2")
+    queue(store, starter, "n0", "n1", "n2", queue="night")
+    claims = Claims(store.database, "one", ["default", "night"], _keys)
+    assert "".join(sorted(claims.poll(1)[0].run[0] for _ in range(4))) == "aann"
+
+
+def _keys() -> list[str]:
+    return [claim_key("1", "main")]
+
+
+def _states(store: RunStore) -> dict[str, str]:
+    query = sa.select(segments.c.run, segments.c.state)
+    return {row.run: row.state for row in store.database.read(lambda connection: connection.execute(query).all())}
 
 
 @pytest.mark.parametrize("limits", [{}, {"per_tenant": 9}], ids=["plain", "by tenant"])
@@ -206,51 +271,9 @@ def test_a_worker_of_several_queues_has_no_more_at_work_than_it_may(sqlite: str,
         assert most_at_work(fleet) == 2
 
 
-# the process is held up between the start of DBOS's threads and what follows in the engine
-_HELD_UP = """
-import asyncio, json, sys, time
-from dbos import DBOS
-from tests.durable import _worker_process
-launch = DBOS.launch
-DBOS.launch = lambda: (launch(), time.sleep(1))
-asyncio.run(_worker_process.main(sys.argv[1], json.loads(sys.argv[2])))
-"""
-
-
-def test_no_thread_claims_before_the_limit_of_the_worker_holds(sqlite: str, tmp_path: Path) -> None:
-    with fleet_of(sqlite, tmp_path) as fleet:
-        fleet.hold()
-        names = [fleet.submit(f"r{n}", calls=1, seconds=0.1) for n in range(4)]
-        fleet.worker(program=("-c", _HELD_UP), concurrency=2)
-        until(lambda: len(fleet.lines()) >= 2, "two at once")
-        fleet.release()
-        fleet.over(*names)
-        assert most_at_work(fleet) == 2
-
-
-def test_a_run_that_begins_while_the_free_slots_are_counted_is_counted() -> None:
-    claims = Claims(None, ["default"], lambda: 2, list)  # type: ignore[arg-type]
-
-    class Active:
-        def activeList(self) -> list[str]:
-            before = sorted(running)
-            claims._note_active("coming")
-            return before
-
-    running: set[str] = set()
-    claims._active, claims._add = Active(), running.add  # type: ignore[assignment]
-    claims._coming = {"coming": time.monotonic()}
-    assert claims._free_slots() == 1
-    assert running == {"coming"}
-    claims._coming = {"lost": time.monotonic() - LOST}
-    running.clear()
-    assert claims._free_slots() == 2
-    assert not claims._coming
-
-
 def _most_begun_within(fleet: Fleet, names: list[str], seconds: float) -> int:
-    """By the engine's own record of when each was claimed."""
-    found = fleet.starter.client.list_workflows(workflow_ids=[f"{name}.1" for name in names])
-    times = sorted(float(one.dequeued_at or 0) / 1_000 for one in found)
+    """By the database's own record of when each was claimed."""
+    query = sa.select(segments.c.counted).where(segments.c.run.in_(names))
+    times = sorted(fleet.store.database.read(lambda connection: list(connection.execute(query).scalars())))
     assert times[0] > 0
     return max(sum(start <= one < start + seconds for one in times) for start in times)

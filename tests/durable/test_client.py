@@ -18,6 +18,7 @@ from forge.durable.client import Runs, pruning
 from forge.durable.engine.agents import for_stored_runs
 from forge.durable.engine.queues import claim_key
 from forge.durable.store.rows import NewRun, Outcome, Question, RunInfo, Wait
+from forge.durable.store.tables import segments
 from forge.durable.worker import Worker
 from forge.models.scripted import Scripted
 from forge.permissions.policy import rules
@@ -67,10 +68,19 @@ def asking(runs: Runs, run: RunInfo, *names: str, **request: Any) -> tuple[RunIn
     return ended(runs, run, "waiting", waits), kept
 
 
-def workflows(runs: Runs) -> dict[str, tuple[str, str]]:
-    schema = "" if runs.store.database.is_sqlite else "dbos."
-    query = sa.text(f"SELECT workflow_uuid, status, application_version FROM {schema}workflow_status")
-    return {row[0]: (row[1], row[2]) for row in runs.store.database.read(lambda one: one.execute(query).all())}
+def queued(runs: Runs) -> dict[str, tuple[str, str]]:
+    """The state and the key of each segment."""
+    c = segments.c
+    rows = runs.store.database.read(lambda one: one.execute(sa.select(c.run, c.segment, c.state, c.key)).all())
+    return {f"{run}.{segment}": (state, key) for run, segment, state, key in rows}
+
+
+def known_to_engine(runs: Runs, *more: str) -> set[str]:
+    """The engine's workflows, after it was told of some more."""
+    client = runs._starter.client
+    for name in more:
+        client.enqueue({"workflow_name": "any", "queue_name": "nobody's", "workflow_id": name})
+    return {one.workflow_id for one in client.list_workflows()}
 
 
 def refused(call: Any, *words: str) -> None:
@@ -97,7 +107,7 @@ def test_a_run_is_stored_and_queued_once(everywhere):
     again = runs.submit("go", run_id="mine")
     assert first == again
     assert (first.status, first.segment, first.version, first.tenant) == ("queued", 1, "7", "t")
-    assert workflows(runs) == {"mine.1": ("ENQUEUED", claim_key("7", "main"))}
+    assert queued(runs) == {"mine.1": ("queued", claim_key("7", "main"))}
     assert runs.messages("mine") == [Message("user", "go")]
     assert runs.result("mine").reason == "waiting"
     refused(lambda: runs.submit("something else", run_id="mine"), "already exists")
@@ -175,7 +185,7 @@ def test_a_question_is_answered_in_words(runs):
     after = runs.answer(run.id, "the second")
     assert (after.status, after.segment) == ("queued", 2)
     assert runs.messages(run.id)[-1] == Message("user", "the second")
-    assert f"{run.id}.2" in workflows(runs)
+    assert f"{run.id}.2" in queued(runs)
     refused(lambda: runs.answer(run.id, "the third"), "nothing to answer")
 
 
@@ -337,7 +347,7 @@ def test_what_has_been_over_for_long_is_pruned_with_all_that_belongs_to_it(every
     assert left() == {old[0].id, f"{old[0].id}-child", going_on.id, revived.id, fresh.id}
     with pytest.raises(StoreError, match="there is no run"):
         runs.store.files(old[1].id)
-    assert {name.rpartition(".")[0] for name in workflows(runs)} == left() - {f"{old[0].id}-child"}
+    assert {name.rpartition(".")[0] for name in queued(runs)} == left() - {f"{old[0].id}-child"}
 
 
 def test_a_delete_that_was_killed_in_between_can_be_repeated(everywhere, monkeypatch):
@@ -348,11 +358,14 @@ def test_a_delete_that_was_killed_in_between_can_be_repeated(everywhere, monkeyp
     def killed(run_id: str) -> None:
         raise KeyboardInterrupt
 
+    known_to_engine(runs, f"{run.id}.1", f"{run.id}.1~2", f"{kept.id}.1")
+    with runs.store.engine.begin() as connection:
+        connection.execute(sa.update(segments).where(segments.c.run == run.id).values(starts=2))
     monkeypatch.setattr(runs.store, "delete", killed)
     with pytest.raises(KeyboardInterrupt):
         runs.delete(run.id)
     monkeypatch.undo()
-    assert set(workflows(runs)) == {f"{kept.id}.1"}, "what the engine has goes first"
+    assert known_to_engine(runs) == {f"{kept.id}.1"}, "what the engine has goes first"
     assert runs.get(run.id) == run
     runs.delete(run.id)
     assert [one.id for one in runs.list()] == [kept.id]
@@ -363,10 +376,10 @@ def test_what_is_not_over_loses_nothing_when_it_is_to_be_deleted(runs):
     refused(
         lambda: runs.delete(going_on.id), "is queued, and only runs that have ended can be deleted", "forge runs cancel"
     )
-    assert f"{going_on.id}.1" in workflows(runs)
+    assert f"{going_on.id}.1" in queued(runs)
     runs.cancel(going_on.id)
     runs.delete(going_on.id)
-    assert f"{going_on.id}.1" not in workflows(runs)
+    assert f"{going_on.id}.1" not in queued(runs)
 
 
 def test_long_results_go_with_their_run_where_it_was(runs, tmp_path):
@@ -425,10 +438,10 @@ def test_runs_are_given_to_another_version(everywhere):
     parent, child = parent_and_child(runs)
     assert runs.migrate(parent.id, "2").version == "2"
     assert runs.get(child.id).version == "2"
-    assert workflows(runs)[f"{parent.id}.1"] == ("ENQUEUED", claim_key("2", "main"))
+    assert queued(runs)[f"{parent.id}.1"] == ("queued", claim_key("2", "main"))
     over = ended(runs, runs.submit("go", version="1"))
     assert runs.migrate(over.id, "2").version == "2"
-    assert workflows(runs)[f"{over.id}.1"] == ("ENQUEUED", claim_key("1", "main"))  # what ran stays what it was
+    assert queued(runs)[f"{over.id}.1"] == ("queued", claim_key("1", "main"))  # what ran stays what it was
 
 
 @tool(permissions={"write"}, target="name")

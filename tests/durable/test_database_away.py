@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from forge.core.errors import ErrorKind
 from forge.durable.client import Runs
 from forge.durable.store.rows import RunInfo
+from forge.durable.store.tables import segments
 from forge.workspace.state.store import StoreError
 from tests.durable._proxy import proxied
 from tests.durable.fleet import Fleet, fleet_of, until
@@ -73,7 +74,7 @@ def test_who_submits_meanwhile_waits_for_it(postgres: str) -> None:
         submitting.join(60)
         assert not submitting.is_alive()
         assert runs.get("meanwhile").status == "queued"
-        assert _workflows(postgres) == {"before.1", "meanwhile.1"}
+        assert _queued(postgres) == {"before", "meanwhile"}
 
 
 def test_who_never_reached_it_is_told_at_once_what_to_do(postgres: str) -> None:
@@ -86,9 +87,9 @@ def test_who_never_reached_it_is_told_at_once_what_to_do(postgres: str) -> None:
     assert caught.value.kind is ErrorKind.SYSTEM
 
 
-def _workflows(url: str) -> set[str]:
+def _queued(url: str) -> set[str]:
     with Runs(url) as runs:
-        query = sa.text("SELECT workflow_uuid FROM dbos.workflow_status")
+        query = sa.select(segments.c.run)
         return runs.store.database.read(lambda connection: set(connection.execute(query).scalars()))
 
 
@@ -96,7 +97,7 @@ def test_what_was_given_to_a_worker_that_never_heard_of_it_is_queued_again(local
     with fleet_of(local_first, tmp_path) as fleet:
         fleet.submit("r", calls=2)
         worker = fleet.worker(queues=["other"], **QUICK)
-        _change(fleet, "status = 'PENDING', owner_xid = 'lost', queue_name = 'other', executor_id = ", worker.id)
+        _change(fleet, "state = 'begun', starts = 1, tries = 1, queue = 'other', worker = ", worker.id)
         (run,) = fleet.over("r")
         assert run.status == "finished"
         assert [number for number, _ in fleet.begun("r")] == [1, 2]
@@ -109,7 +110,7 @@ def test_what_a_worker_took_after_it_had_gone_is_queued_again(database: str, tmp
         gone.signal(signal.SIGTERM)
         assert gone.last_word() == "drained"
         fleet.submit("r", calls=2)
-        _change(fleet, "status = 'PENDING', owner_xid = 'late', executor_id = ", gone.id)
+        _change(fleet, "state = 'begun', starts = 1, tries = 1, worker = ", gone.id)
         fleet.worker(**QUICK)
         (run,) = fleet.over("r")
         assert run.status == "finished"
@@ -126,7 +127,7 @@ def test_what_a_worker_runs_is_not_taken_from_it(sqlite: str, tmp_path: Path) ->
         assert len(fleet.begun("r")) == 1
 
 
-@pytest.mark.parametrize("table", ["forge_runs", "dbos.workflow_status"])
+@pytest.mark.parametrize("table", ["forge_runs", "forge_segments"])
 def test_a_client_that_stands_still_inside_a_transaction_keeps_nothing_from_the_others(
     postgres: str, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,6 +153,5 @@ def test_a_client_that_stands_still_inside_a_transaction_keeps_nothing_from_the_
 
 
 def _change(fleet: Fleet, values: str, worker: str) -> None:
-    table = "workflow_status" if fleet.store.database.is_sqlite else "dbos.workflow_status"
-    change = sa.text(f"UPDATE {table} SET {values} :worker")
+    change = sa.text(f"UPDATE forge_segments SET {values} :worker")
     fleet.store.database.write(lambda connection: connection.execute(change, {"worker": worker}))

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.durable.engine import segment as workflow
 from forge.durable.engine.engine import Engine
-from forge.durable.engine.queues import CLASS, QueueLimits, compute_priority, count_queued, offer_queue
+from forge.durable.engine.queues import CLASS, QueueLimits, compute_priority, count_queued, list_limits
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun
@@ -94,18 +95,19 @@ def test_a_limit_that_cannot_be_is_refused_in_words(entry: dict[str, object]) ->
 async def test_limits_that_are_given_are_set_and_others_are_left(shared_first: str) -> None:
     with RunStore(shared_first) as store:
         async with Engine(
-            shared_first, queues=["default", "night"], limits={"night": QueueLimits(concurrency=3)}, listen=False
+            shared_first,
+            workflow.segment,
+            queues=["default", "night"],
+            limits={"night": QueueLimits(concurrency=3)},
+            listen=False,
         ):
             pass
         async with Engine(
-            shared_first, queues=["default", "night"], offers=["gpu"], listen=False
+            shared_first, workflow.segment, queues=["default", "night"], offers=["gpu"], listen=False
         ):  # knows nothing of it
             pass
-        starter = Starter(store)
-        found = {one.name: one for one in starter.client.list_queues()}
-        starter.close()
-        assert set(found) == {"default", "night", offer_queue("gpu")}
-        assert found["night"]._concurrency == 3
+        assert list_limits(store.database) == {"night": QueueLimits(concurrency=3)}
+        assert list_limits(store.database, ["default"]) == {}
 
 
 def first_of(fleet: Fleet, name: str) -> int:

@@ -21,6 +21,7 @@ ANSWER = {"message": {"role": "assistant", "text": "a lone surrogate \ud800 and 
 @pytest.fixture
 def starter(store: RunStore) -> Any:
     starter = Starter(store)
+    assert starter.client  # makes the engine's tables
     starter.start(store.create(NewRun(id="r", version="0", prompt="go")))
     yield starter
     starter.close()

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from dbos import _sys_db_sqlite
 from dbos._migration import sqlite_migrations
 
 from forge.core.messages import Message
-from forge.durable.client import Runs
+from forge.durable.engine.start_segments import Starter
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun, Outcome, Question, Wait
 from forge.durable.store.tables import runs
@@ -112,25 +113,25 @@ def test_the_engines_tables_are_made_once_by_many_who_start_together(empty_datab
     many = 6
     start = threading.Barrier(many)
 
-    def submit(number: int) -> str:
-        with Runs(empty_database) as runs:
+    def prepare(number: int) -> int:
+        with RunStore(empty_database) as store, closing(Starter(store)) as starter:
             start.wait(30)
-            return runs.submit("p", run_id=f"run{number}").id
+            return len(starter.client.list_workflows())
 
     with ThreadPoolExecutor(many) as pool:
-        assert list(pool.map(submit, range(many))) == [f"run{number}" for number in range(many)]
+        assert list(pool.map(prepare, range(many))) == [0] * many
 
 
 def test_the_engines_tables_are_made_as_a_whole_or_not_at_all(
     empty_sqlite: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as broken, Runs(empty_sqlite) as runs:
+    with monkeypatch.context() as broken, RunStore(empty_sqlite) as store, closing(Starter(store)) as starter:
         broken.setattr(_sys_db_sqlite, "sqlite_migrations", [*sqlite_migrations[:3], "NONSENSE"])
         with pytest.raises(StoreError, match="syntax error"):
-            runs.submit("p")
-        assert not any("workflow" in name for name in sa.inspect(runs.store.engine).get_table_names())
-    with Runs(empty_sqlite) as runs:
-        assert runs.submit("p").status == "queued"
+            _ = starter.client
+        assert not any("workflow" in name for name in sa.inspect(store.engine).get_table_names())
+    with RunStore(empty_sqlite) as store, closing(Starter(store)) as starter:
+        assert starter.client.list_workflows() == []
 
 
 def test_of_two_answers_at_once_one_is_taken(store: RunStore) -> None:

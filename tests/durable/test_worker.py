@@ -17,14 +17,14 @@ from sqlalchemy.pool import Pool
 
 from forge import Agent, ToolCall, tool
 from forge.core.messages import Message
+from forge.durable.engine import segment as workflow
 from forge.durable.engine.agents import for_stored_runs
-from forge.durable.engine.engine import BUSY_FOR, Engine, running_engine
-from forge.durable.engine.segment import MOST_TRIES
+from forge.durable.engine.engine import BUSY_FOR, MOST_TRIES, Engine, running_engine
 from forge.durable.store import RunStore
 from forge.durable.store.database import Database
 from forge.durable.store.heartbeats import Heartbeat, list_workers, workers
 from forge.durable.store.rows import OVER, NewRun, Outcome, Wait
-from forge.durable.store.tables import runs
+from forge.durable.store.tables import runs, segments
 from forge.durable.worker import housekeeping
 from forge.durable.worker.housekeeping import Housekeeping
 from tests.durable.fleet import fleet_of, until
@@ -61,7 +61,9 @@ def test_what_does_not_end_in_time_is_left_to_others_at_once(sqlite: str, tmp_pa
         second.signal(signal.SIGTERM)
         assert time.monotonic() - started < 50  # it did not wait for the call
         left = next(name for name in names if fleet.begun(name)[0][1] == first.pid)
-        assert fleet.starter.client.retrieve_workflow(f"{left}.1").get_status().status == "ENQUEUED"
+        with fleet.store.engine.connect() as connection:
+            state = sa.select(segments.c.state).where(segments.c.run == left)
+            assert connection.execute(state).scalar_one() == "queued"
 
 
 @pytest.mark.slow
@@ -88,7 +90,7 @@ def test_what_was_stored_and_never_queued_is_found(sqlite: str, tmp_path: Path) 
 
 
 async def test_a_run_whose_time_has_come_is_queued_and_one_whose_time_has_not_is_left(sqlite: str) -> None:
-    async with Engine(sqlite, version="1", listen=False) as engine:
+    async with Engine(sqlite, workflow.segment, version="1", listen=False) as engine:
         store = engine.store
         for name, until_ in (("now", time.time() - 1), ("later", time.time() + 1000)):
             store.create(NewRun(id=name, version="1"))
@@ -104,7 +106,7 @@ async def test_a_run_whose_time_has_come_is_queued_and_one_whose_time_has_not_is
 
 
 async def test_a_run_whose_child_ended_just_when_it_began_to_wait_is_told(sqlite: str) -> None:
-    async with Engine(sqlite, version="1", listen=False) as engine:
+    async with Engine(sqlite, workflow.segment, version="1", listen=False) as engine:
         store, waits = engine.store, {"p": "p.c", "q": "elsewhere"}
         for parent, child in waits.items():
             store.create(NewRun(id=parent, version="1"))
@@ -167,7 +169,7 @@ async def test_an_idle_worker_sends_few_statements(postgres: str, tmp_path: Path
             sa.event.remove(target, name, listener)
     began = rounds[0] + BUSY_FOR + 2
     per_second = sum(began < moment < rounds[-1] for moment in sent) / (rounds[-1] - began)
-    assert 5 < per_second < 25
+    assert 5 < per_second < 30  # four of them poll the engine's own queue, which nothing keeps it from
 
 
 def test_runs_that_wait_cost_a_round_nothing(sqlite: str) -> None:
@@ -199,11 +201,11 @@ async def test_a_worker_that_leaves_in_good_order_is_none_that_a_run_lost(sqlite
                 await asyncio.sleep(0.01)
             assert _tries(worker.store) == 1
         assert _tries(worker.store) == 0
-    async with Engine(sqlite, worker="lost", version="0") as engine:  # and one that does not
+    async with Engine(sqlite, workflow.segment, worker="lost", version="0") as engine:  # and one that does not
         engine.agents["main"] = for_stored_runs(agent)
         while begins < 4:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-    async with Engine(sqlite, version="0", listen=False) as engine:
+    async with Engine(sqlite, workflow.segment, version="0", listen=False) as engine:
         assert await asyncio.to_thread(engine.hand_back, "lost") == ["r.1"]
         assert _tries(engine.store) == 1
 
@@ -230,12 +232,11 @@ async def test_a_run_that_was_begun_too_often_fails_in_words(
 
 def _tries(store: RunStore, run: str = "r", become: int | None = None) -> int:
     """How often the engine has counted that it was begun."""
-    table = sa.table("workflow_status", sa.column("workflow_uuid"), sa.column("recovery_attempts"))
-    mine = table.c.workflow_uuid == f"{run}.1"
+    mine = segments.c.run == run
     with store.engine.begin() as connection:
         if become is not None:
-            connection.execute(sa.update(table).where(mine).values(recovery_attempts=become))
-        return int(connection.execute(sa.select(table.c.recovery_attempts).where(mine)).scalar_one())
+            connection.execute(sa.update(segments).where(mine).values(tries=become))
+        return int(connection.execute(sa.select(segments.c.tries).where(mine)).scalar_one())
 
 
 def test_exactly_one_declares_a_worker_dead_and_it_learns_so(database: str) -> None:

@@ -14,7 +14,6 @@ from typing import Any, Self, TypedDict, Unpack
 from pydantic import TypeAdapter
 
 from forge.agent.agent import Agent
-from forge.agent.conversation import Content, read_prompt
 from forge.agent.instructions import DepsT, evaluate_instructions, is_evaluated_per_run
 from forge.agent.result import RunResult
 from forge.core.context import Scope
@@ -195,14 +194,14 @@ class DurableAgent:
             if hurry.is_set():
                 self._drain = 0.0
 
-    async def run(self, prompt: Content, **parameters: Unpack[SubmitParameters]) -> DurableResult:
+    async def run(self, prompt: str, **parameters: Unpack[SubmitParameters]) -> DurableResult:
         """Begins a run and follows it until it is over or waits for an answer. Takes the parameters of `submit`."""
         run = await self.submit(prompt, **parameters)
         return await self.result(run.id)
 
     async def submit(
         self,
-        prompt: Content,
+        prompt: str,
         *,
         run_id: str = "",
         messages: Sequence[Message] = (),
@@ -222,15 +221,11 @@ class DurableAgent:
         self._check_open()
         check_messages(messages)
         chosen = self._find_agent(agent)
-        asked = read_prompt(prompt, self.scope)
-        if not isinstance(asked, str | Message):
-            message = f"a stored run was submitted with the prompt {brief(prompt)}, which is a history"
-            raise ToolError(message, ErrorKind.VALIDATION, "Give the history as messages=…, and the prompt beside it.")
-        said = await self._begin(chosen, asked, messages, session, scope or {})
+        said = await self._begin(chosen, prompt, messages, session, scope or {})
         given = len(messages) and len(messages) + (messages[0].role != "system" and said[0].role == "system")
         return await asyncio.to_thread(
             lambda: self.runs.submit(
-                asked if isinstance(asked, str) else asked.text,
+                prompt,
                 agent=chosen.name,
                 run_id=run_id,
                 messages=said,
@@ -254,7 +249,7 @@ class DurableAgent:
     async def _begin(
         self,
         agent: Agent[Any, Any],
-        prompt: str | Message,
+        prompt: str,
         messages: Sequence[Message],
         session: str,
         given: Mapping[str, Any],

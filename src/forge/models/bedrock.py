@@ -48,11 +48,6 @@ class Bedrock(HttpModel):
         >>> agent = Agent(Bedrock("eu.anthropic.claude-sonnet-5", region="eu-central-1"))
     """
 
-    _takes = "PNG, JPEG, GIF and WebP images, PDF, Word, Excel and text documents, as files of the workspace or bytes"
-
-    def _write_file(self, attachment: Attachment) -> Block | None:
-        return BedrockSpelling("", thinks=False, hears=BedrockModel(self.model).hears).file_block(attachment)
-
     def __init__(
         self,
         model: str,
@@ -152,14 +147,6 @@ _BLIND = re.compile(
 )
 
 
-_HEARING = re.compile(r"voxtral|nova-(?:2-)?(?:omni|sonic)")
-_AUDIO = {"audio/wav": "wav", "audio/mpeg": "mp3", "audio/flac": "flac", "audio/ogg": "ogg"} | {
-    "audio/aac": "aac",
-    "audio/mp4": "m4a",
-    "audio/webm": "webm",
-}
-
-
 class BedrockModel:
     """The abilities of a model, as its id tells them; an unknown id stands for a model that only lacks caching."""
 
@@ -169,7 +156,6 @@ class BedrockModel:
         self.is_nova = "amazon.nova" in id
         self.calls_tools = _WITHOUT_TOOLS.search(id) is None
         self.sees_images = _BLIND.search(id) is None
-        self.hears = _HEARING.search(id) is not None
         self.caches = self.is_nova or (self.is_claude and _WITHOUT_CACHE.search(id) is None)
         self.caches_tools = self.caches and not self.is_nova
 
@@ -209,8 +195,8 @@ class BedrockSpelling:
 
     assistant, content = "assistant", "content"
 
-    def __init__(self, origin: str, *, thinks: bool, sees_images: bool = True, hears: bool = False) -> None:
-        self._origin, self._thinks, self._sees_images, self._hears = origin, thinks, sees_images, hears
+    def __init__(self, origin: str, *, thinks: bool, sees_images: bool = True) -> None:
+        self._origin, self._thinks, self._sees_images = origin, thinks, sees_images
         self.names: set[str] = set()  # of the calls in the history
         self._documents = 0
 
@@ -224,7 +210,7 @@ class BedrockSpelling:
     def text_block(self, text: str) -> Block:
         return {"text": text}
 
-    def file_block(self, attachment: Attachment) -> Block | None:
+    def file_block(self, attachment: Attachment) -> Block:
         kind = media_type_of(attachment)
         source = {"bytes": b64encode(attachment.data).decode()}
         if attachment.data and kind in _IMAGES and self._sees_images:
@@ -239,12 +225,7 @@ class BedrockSpelling:
                     "source": source,
                 }
             }
-        if attachment.data and kind in _AUDIO and self._hears:
-            return {"audio": {"format": _AUDIO[kind], "source": source}}
-        return None
-
-    def _file_in_result(self, attachment: Attachment) -> Block | None:
-        return None if media_type_of(attachment) in _AUDIO else self.file_block(attachment)
+        return {"text": describe_file(attachment)}
 
     def call_block(self, id: str, name: str, arguments: Block, saved: Mapping[str, Any]) -> Block:
         self.names.add(name)
@@ -252,8 +233,7 @@ class BedrockSpelling:
 
     def result_blocks(self, id: str, name: str, message: Message) -> tuple[Block, list[Block]]:
         text = sendable(message.text) if message.text.strip() else "(no output)"
-        files = [self._file_in_result(one) or {"text": describe_file(one)} for one in message.attachments]
-        content = [{"text": text}, *files]
+        content = [{"text": text}, *map(self.file_block, message.attachments)]
         status = "error" if message.is_error else "success"
         return {"toolResult": {"toolUseId": id, "content": content, "status": status}}, []
 
@@ -261,7 +241,7 @@ class BedrockSpelling:
 def _write_turns(
     request: ModelRequest, model: BedrockModel, origin: str, *, thinks: bool
 ) -> tuple[Turns, BedrockSpelling]:
-    spelling = BedrockSpelling(origin, thinks=thinks, sees_images=model.sees_images, hears=model.hears)
+    spelling = BedrockSpelling(origin, thinks=thinks, sees_images=model.sees_images)
     turns = Turns(spelling)
     for message in request.messages:
         turns.add(message)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 import time
@@ -15,12 +14,13 @@ from typing import Annotated, Any, NamedTuple
 from forge.core.arguments.parameters import ParameterLimits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.lazy import LazyLog
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Category, ToolSpec
 from forge.core.tool import Tool
 
-log = logging.getLogger(__name__)
+log = LazyLog(__name__)
 
 REVEALED_TURNS = 50  # for which a found tool stays visible: taking a definition away empties the provider's cache
 RUN_CODE = "run_code"  # the tool that runs scripts

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
-import sqlalchemy as sa
-
 from forge.agent.result import RunResult
 from forge.core.arguments.schema import check_schema, compile_parser
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
@@ -22,11 +20,10 @@ from forge.core.spec import ToolSpec
 from forge.durable.client.following import RunFollower
 from forge.durable.client.pruning import Retention, count_prunable, prune, prune_kept, remove
 from forge.durable.engine.follow_up import is_ready
-from forge.durable.engine.queues import DEFAULT, claim_key
-from forge.durable.engine.start_segments import Starter, workflow_id
+from forge.durable.engine.queues import DEFAULT, change_key
+from forge.durable.engine.start_segments import Starter
 from forge.durable.store import RunStore
 from forge.durable.store.check_input import check_messages, check_name, check_new, check_text, check_words
-from forge.durable.store.database import Database
 from forge.durable.store.encoding import object_of, run_result
 from forge.durable.store.heartbeats import UnattendedWarning, has_worker
 from forge.durable.store.rows import MODEL, OVER, TAKES, NewRun, Question, RunInfo, Wait
@@ -116,7 +113,7 @@ class Runs:
             carrier=carrier(),
         )
         check_new(new)  # before the tables are made
-        self._starter.client  # noqa: B018 - makes the tables where the database is new
+        self._starter.prepare()  # makes the tables where the database is new
         return self._start(self.store.create(new))
 
     def get(self, run_id: str) -> RunInfo:
@@ -332,7 +329,7 @@ class Runs:
             if run.id == found.id or not run.is_over:
                 changed = self.store.set_version(run.id, version)
                 if not changed.is_over:
-                    _set_key(self.store.database, changed)
+                    change_key(self.store.database, changed)
         return self.get(found.id)
 
     def _family(self, run: RunInfo) -> Iterator[RunInfo]:
@@ -367,18 +364,6 @@ class Runs:
         if run.status in ("queued", "running"):  # a running segment stays as it is
             self._starter.start(run)
         return run
-
-
-def _set_key(database: Database, run: RunInfo) -> None:
-    """Changes the key by which workers claim a queued or abandoned segment, in DBOS's documented table; no call of DBOS
-    does this.
-    """
-    columns = [sa.column(name, sa.Text) for name in ("workflow_uuid", "application_version", "status")]
-    table = sa.table("workflow_status", *columns, schema=None if database.is_sqlite else "dbos")
-    is_open = table.c.status.in_(("ENQUEUED", "DELAYED", "PENDING"))
-    change = sa.update(table).where(table.c.workflow_uuid == workflow_id(run.id, run.segment), is_open)
-    key = claim_key(run.version, run.agent)
-    database.write(lambda connection: connection.execute(change.values(application_version=key)))
 
 
 # Chooses the question that an answer belongs to, and checks the answer.

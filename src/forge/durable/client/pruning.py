@@ -105,10 +105,12 @@ def _forget_files(workspace: Path, names: Sequence[str]) -> None:
                 (folder / name).unlink()
 
 
-def _forget_segments(store: RunStore, client: DBOSClient, family: Sequence[tuple[str, int]]) -> None:
-    segments = [workflow_id(run, number) for run, last in family for number in range(1, last + 1)]
-    for start in range(0, len(segments), SEGMENTS):
+def _forget_segments(store: RunStore, client: DBOSClient, family: _remove.Family) -> None:
+    again = store.database.read(lambda connection: _remove.find_started_again(connection, family))
+    ids = [workflow_id(run, number) for run, last in family for number in range(1, last + 1)]
+    ids += [workflow_id(run, number, start) for run, number, starts in again for start in range(2, starts + 1)]
+    for start in range(0, len(ids), SEGMENTS):
         try:
-            client.delete_workflows(segments[start : start + SEGMENTS])
+            client.delete_workflows(ids[start : start + SEGMENTS])
         except SQLAlchemyError as error:
             raise store.database.explain_error(error) from error

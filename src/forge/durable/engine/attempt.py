@@ -14,7 +14,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.provider import Provider
 from forge.core.registry import ToolRegistry
-from forge.durable.engine.dbos_parts import JsonSerializer
+from forge.durable.engine.dbos_private import JsonSerializer
 from forge.durable.engine.start_segments import workflow_id
 from forge.durable.monitor.metrics import Counters
 from forge.durable.store import RunStore

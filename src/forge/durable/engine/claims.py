@@ -1,210 +1,202 @@
-"""Claims queued runs: no more than the worker has capacity for, and with tenant limits in the global order."""
+"""Claims queued segments for a worker: the first that it can run, within the limits of their queues and tenants."""
 
 from __future__ import annotations
 
-import copy
-import logging
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
-from dbos import DBOS
 
-from forge.core.plain_values import text_of
+from forge.durable.engine.queues import QueueLimits, list_limits
 from forge.durable.store.database import Database
+from forge.durable.store.find import now
+from forge.durable.store.tables import IS_BEGUN, IS_QUEUED, AnyText, Seconds, queue_limits, segments
 
-LOST = 30.0  # seconds after which a claimed run that never began frees its slot
-OWN_POLL = 10.0  # seconds between two polls of DBOS's own queue
-MANY = 1_000_000_000  # runs of a queue without a total limit
+LIMITS_READ = 5.0  # seconds after which a worker looks which queues have limits: they change rarely
 
-log = logging.getLogger("forge.durable")
+
+class Claim(NamedTuple):
+    """A segment that this worker begins."""
+
+    run: str
+    segment: int
+    starts: int  # how often it was claimed, this time included
+    tries: int  # … without those that were handed back in good order
+
+
+class Ended(NamedTuple):
+    """A claimed segment that this worker has ended. `state`: over, failed or lost."""
+
+    claim: Claim
+    state: str
 
 
 class Claims:
-    """Replaces DBOS's claiming, which handles one queue at a time and visits tenants in no order."""
+    """The claims of one worker. Its calls block and must follow each other."""
 
     def __init__(
-        self,
-        database: Database,
-        queues: Collection[str],
-        room: Callable[[], int],
-        keys: Callable[[], Sequence[str]],
+        self, database: Database, worker: str, queues: Collection[str], keys: Callable[[], Sequence[str]]
     ) -> None:
-        """`room`: returns how many runs may be active here. `keys`: returns what the worker can run (`claim_key`)."""
-        self._database = database
-        self._queues = frozenset(queues)
-        self._capacity, self._keys = room, keys
-        self._one_at_a_time = threading.Lock()  # two queues must not get the same slot
-        self._coming: dict[str, float] = {}  # claimed runs that do not run yet
-        self._per_tenant: dict[str, int] = {}  # by queue
-        self._thread = 0  # the thread that claims from a queue with limits
-        self._own_next = 0.0  # when to look into DBOS's own queue
+        """`keys`: returns what the worker can run (`claim_key`)."""
+        self._database, self._worker, self._keys = database, worker, keys
+        self._queues = list(queues)
+        self._limited: Collection[str] = ()  # queues with limits
+        self._read_at: float | None = None
 
-    def install(self, dbos: DBOS) -> None:
-        """Must be called before DBOS's threads poll the queues: what they claim before it has no limit."""
-        # private: there is no other way to limit how many runs this worker claims, or from whom
-        self._system, self._active = dbos._sys_db, dbos._active_workflows_set
-        self._claim, self._add = self._system.start_queued_workflows, self._active.add
-        self._system.start_queued_workflows = self._claim_runs  # type: ignore[method-assign,assignment]
-        self._system.start_queued_partitioned_workflows = lambda *_, **__: []  # type: ignore[method-assign]
-        self._active.add = self._note_active  # type: ignore[method-assign,assignment]
-        if self._database.is_sqlite:
-            sa.event.listen(self._system.engine, "begin", self._begin)
-
-    def note_queue(self, queue: Any) -> None:
-        """Hides tenant limits from DBOS after it read a queue's row: otherwise it queries each tenant, in any order."""
-        limit, queue._partition_concurrency = queue._partition_concurrency, None
-        self._per_tenant.pop(queue.name, None)
-        if limit is not None:
-            self._per_tenant[queue.name] = limit
-
-    def _claim_runs(
-        self, queue: Any, worker: str, version: str, partition: str | None, *counts: int, owner_xid: str | None = None
-    ) -> tuple[list[str], Any]:
-        if queue.name not in self._queues:  # DBOS's own, which Forge puts nothing into
-            if time.monotonic() < self._own_next:
-                return [], None
-            self._own_next = time.monotonic() + OWN_POLL
-            return self._claim(queue, worker, version, partition, *counts, owner_xid=owner_xid)
-        if partition is not None:  # its row was read before the installation: the next poll uses ours
-            return [], "concurrency"
-
-        def claim(limited: Any, key: str, tenant: str | None, most: int) -> tuple[list[str], Any]:
-            limited._worker_concurrency = most
-            self._thread = threading.get_ident() if limited._concurrency or limited._limiter else 0
-            try:
-                return self._claim(limited, worker, key, tenant, owner_xid=owner_xid)
-            finally:
-                self._thread = 0
-
-        with self._one_at_a_time:
-            room = self._free_slots()
-            if room <= 0:
-                return [], "worker_concurrency"
-            taken, why = self._claim_next(queue, room, claim)
-            self._coming.update(dict.fromkeys(taken, time.monotonic()))
-            return taken, why
-
-    def _free_slots(self) -> int:
-        moment = time.monotonic()
-        coming = self._coming.copy()  # before the active ones: a run that begins meanwhile is in both, never in none
-        for lost in [one for one, taken in coming.items() if moment - taken >= LOST]:
-            self._coming.pop(lost, None)
-            del coming[lost]
-        return self._capacity() - len({*coming, *self._active.activeList()})
-
-    def _note_active(self, workflow: str, *where: Any) -> Any:
-        entry = self._add(workflow, *where)
-        self._coming.pop(workflow, None)
-        return entry
-
-    def _begin(self, connection: sa.Connection) -> None:
-        """Begins an immediate transaction: SQLite's driver would begin one at the first write, after DBOS has
-        counted.
+    def poll(self, room: int, ended: Sequence[Ended] = ()) -> list[Claim]:
+        """Stores the ends of segments, and claims up to `room` others. A poll that finds nothing costs one statement a
+        queue.
         """
-        if self._thread == threading.get_ident():
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        self._read_limits()
+        keys = self._keys() if room > 0 else ()
+        if keys and self._database.is_sqlite and not ended:  # looking needs no lock of the file
+            keys = keys if self._database.read(self._has_queued) else ()
+        if not keys and not ended:
+            return []
+        self._queues.append(self._queues.pop(0))  # each is the first in turn
+        is_one = not ended and len(self._queues) == 1 and not self._limited
+        write = self._database.write_once if is_one else self._database.write
+        return write(lambda connection: self._settle(connection, keys, room, ended), lasting=False)
 
-    def _claim_next(
-        self, queue: Any, room: int, claim: Callable[[Any, str, str | None, int], tuple[list[str], Any]]
-    ) -> tuple[list[str], Any]:
-        """Claims the first runs that this worker can run, of all tenants below their limits; DBOS then claims them by
-        key and tenant and checks all limits again. If another worker claims meanwhile, this one stops, so that the
-        order holds. Looking first is one statement: a poll that finds nothing costs no more.
+    def hand_back(self, worker: str, *, counts: bool, only: Collection[Claim] | None = None) -> list[Claim]:
+        """Puts segments that a worker claimed back into their queues: all, or only some; returns those it still had.
+
+        `counts`: the loss counts as a try, so that a run that kills its workers ends some day.
         """
-        limit, why = self._per_tenant.get(queue.name), None
-        if limit is not None and queue._concurrency is not None:
-            room = min(room, queue._concurrency - self._system.count_pending_queue_workflows(queue.name))
+
+        def write(connection: sa.Connection) -> list[Claim]:
+            c = segments.c
+            values: dict[str, Any] = {"state": "queued", "counted": None}
+            if not counts:
+                values["tries"] = c.tries - 1
+            change = sa.update(segments).where(IS_BEGUN, c.worker == worker)
+            if only is not None:
+                key = sa.tuple_(c.run, c.segment, c.starts)
+                change = change.where(key.in_([(one.run, one.segment, one.starts) for one in only]))
+            found = connection.execute(change.values(values).returning(c.run, c.segment, c.starts, c.tries))
+            return sorted(Claim(*row) for row in found)
+
+        return self._database.write(write)
+
+    def list_claimed(self) -> list[Claim]:
+        """Lists the segments that this worker has, by the database."""
+        c = segments.c
+        query = sa.select(c.run, c.segment, c.starts, c.tries).where(IS_BEGUN, c.worker == self._worker)
+        return self._database.read(lambda connection: [Claim(*row) for row in connection.execute(query)])
+
+    def _read_limits(self) -> None:
+        if self._read_at is None or time.monotonic() - self._read_at >= LIMITS_READ:
+            self._limited = list_limits(self._database, self._queues)
+            self._read_at = time.monotonic()
+
+    def _has_queued(self, connection: sa.Connection) -> bool:
+        query = sa.select(segments.c.run).where(IS_QUEUED, segments.c.queue.in_(self._queues)).limit(1)
+        return connection.execute(query).first() is not None
+
+    def _settle(self, connection: sa.Connection, keys: Sequence[str], room: int, ended: Sequence[Ended]) -> list[Claim]:
+        for one, state in ended:
+            c = segments.c
+            mine = (c.run == one.run, c.segment == one.segment, c.starts == one.starts, c.worker == self._worker)
+            connection.execute(sa.update(segments).where(IS_BEGUN, *mine).values(state=state))
+        claims: list[Claim] = []
+        for queue in self._queues if keys else ():
+            if len(claims) < room:
+                claims += self._claim(connection, queue, keys, room - len(claims))
+        return claims
+
+    def _claim(self, connection: sa.Connection, queue: str, keys: Sequence[str], room: int) -> list[Claim]:
+        limits = QueueLimits()
+        if queue in self._limited:
+            limits = _lock_limits(connection, queue)
+            room = min(room, _count_free(connection, queue, limits))
         if room <= 0:
-            return [], "concurrency"
-        taken: list[str] = []
-        for (key, tenant), count in find_next(self._database, queue.name, self._keys(), room, limit).items():
-            limited = copy.copy(queue)
-            if limit is not None:
-                limited._partition_concurrency = limit
-                limited._concurrency = queue._concurrency or MANY  # this makes all its claims serializable
-            try:
-                ids, why = claim(limited, key, tenant, count)
-            except sa.exc.OperationalError as error:
-                if not taken and (limit is None or not _is_contended(error)):
-                    raise
-                log.debug("queue %s, tenant %s: %s", queue.name, tenant, text_of(error))
-                break
-            taken += ids
-            if why in ("concurrency", "limiter"):
-                break
-        return taken, None if taken else why
+            return []
+        values = {"queue": queue, "keys": keys, "room": room, "worker": self._worker}
+        if limits.per_tenant:
+            values |= {"limit": limits.per_tenant, "most": min(limits.per_tenant, room)}
+        values["counted"] = connection.execute(sa.select(now(connection))).scalar_one() if limits.calls else None
+        query = claim_query(connection.dialect.name == "sqlite", by_tenant=limits.per_tenant is not None)
+        rows = sorted(connection.execute(query, values), key=lambda row: (row.priority, row.queued))
+        return [Claim(row.run, row.segment, row.starts, row.tries) for row in rows]
 
 
-Share = tuple[str, str | None]  # a key, and a tenant where tenants have a limit
-
-
-def find_next(
-    database: Database, queue: str, keys: Sequence[str], room: int, limit: int | None = None
-) -> Counter[Share]:
-    """Counts the next runs with these keys, the first `room` ones; with a `limit`, of tenants with fewer active ones.
-
-    With a limit, costs a few index lookups for each tenant with queued runs, however many they are.
+def _lock_limits(connection: sa.Connection, queue: str) -> QueueLimits:
+    """Reads the limits of a queue. Until this transaction ends, no other worker claims from the queue: so what it
+    counts stays true. (SQLite has one writer anyway.)
     """
-    if not keys:
-        return Counter()
-    values = {"queue": queue, "keys": keys, "room": room}
-    if limit is not None:
-        values |= {"limit": limit, "most": min(limit, room)}
-    query = _query(database.is_sqlite, by_tenant=limit is not None)
-    rows = database.read(lambda connection: connection.execute(query, values).all())
-    return Counter((row[0], row[1]) for row in rows)
+    row = connection.execute(
+        sa.select(queue_limits).where(queue_limits.c.name == queue).with_for_update()
+    ).one_or_none()
+    return QueueLimits() if row is None else QueueLimits(row.concurrency, row.calls, row.seconds, row.per_tenant)
 
 
-def _query(is_sqlite: bool, *, by_tenant: bool, explain: str = "") -> sa.TextClause:
-    text = explain + (_tenants_query(is_sqlite) if by_tenant else _plain_query(is_sqlite))
-    return sa.text(text).bindparams(sa.bindparam("keys", expanding=True))
+def _count_free(connection: sa.Connection, queue: str, limits: QueueLimits) -> int:
+    """Counts how many segments may begin now."""
+    c, free = segments.c, 1_000_000_000
+    count = sa.select(sa.func.count()).select_from(segments).where(c.queue == queue)
+    if limits.concurrency:
+        free = limits.concurrency - connection.execute(count.where(IS_BEGUN)).scalar_one()
+    if limits.calls and limits.seconds:
+        begun = connection.execute(count.where(c.counted > now(connection) - limits.seconds)).scalar_one()
+        free = min(free, limits.calls - begun)
+    return free
 
 
-_MINE = "application_version IN :keys"
+def claim_query(is_sqlite: bool, *, by_tenant: bool) -> Any:
+    """Returns the statement that claims the next segments and returns them. Two workers never wait for each other, and
+    never claim the same.
+    """
+    text = f"""
+    WITH chosen AS MATERIALIZED ({next_query(is_sqlite, by_tenant=by_tenant)})
+    UPDATE forge_segments
+    SET state = 'begun', worker = :worker, starts = starts + 1, tries = tries + 1, counted = :counted
+    FROM chosen
+    WHERE forge_segments.run = chosen.run AND forge_segments.segment = chosen.segment AND state = 'queued'
+    RETURNING forge_segments.run, forge_segments.segment, starts, tries, forge_segments.priority, forge_segments.queued
+    """  # noqa: S608 - all of it is ours
+    c = segments.c
+    bound = (sa.bindparam("worker", type_=AnyText), sa.bindparam("counted", type_=Seconds))
+    return bind_next(text).bindparams(*bound).columns(c.run, c.segment, c.starts, c.tries, c.priority, c.queued)
 
 
-def _plain_query(is_sqlite: bool) -> str:
-    table = "workflow_status" if is_sqlite else "dbos.workflow_status"
-    return f"""
-    SELECT application_version, NULL FROM {table}
-    WHERE queue_name = :queue AND status = 'ENQUEUED' AND status IN ('ENQUEUED', 'PENDING') AND {_MINE}
-    ORDER BY priority, created_at LIMIT :room"""  # noqa: S608 - all of it is ours
+def bind_next(text: str) -> sa.TextClause:
+    """Returns the statement with the parameters of `next_query`."""
+    return sa.text(text).bindparams(sa.bindparam("keys", expanding=True), sa.bindparam("queue", type_=AnyText))
+
+
+_MINE = "queue = :queue AND state = 'queued' AND key IN :keys"
+
+
+def next_query(is_sqlite: bool, *, by_tenant: bool) -> str:
+    """Returns the query for the next segments with these keys, the first `room` ones. `by_tenant`: of tenants that have
+    fewer than `limit` at work; it costs a few index lookups for each tenant with queued segments, however many they
+    are.
+    """
+    if by_tenant:
+        return _tenants_query(is_sqlite)
+    lock = "" if is_sqlite else "FOR UPDATE SKIP LOCKED"
+    return f"SELECT run, segment, tenant FROM forge_segments WHERE {_MINE} ORDER BY priority, queued LIMIT :room {lock}"  # noqa: S608
 
 
 def _tenants_query(is_sqlite: bool) -> str:
-    table = "workflow_status" if is_sqlite else "dbos.workflow_status"
-    # SQLite uses DBOS's partial index only for conditions that repeat the index's own
-    some = "queue_name = :queue AND queue_partition_key IS NOT NULL"
-    some += " AND status IN ('ENQUEUED', 'PENDING')" if is_sqlite else ""
-    first = f"""
-        SELECT * FROM {table} WHERE {some} AND status = 'ENQUEUED' AND queue_partition_key = free.tenant AND {_MINE}
-        ORDER BY priority, created_at LIMIT :most"""  # noqa: S608 - all of it is ours
+    some = "FROM forge_segments WHERE queue = :queue"
+    first = f"SELECT * FROM forge_segments WHERE {_MINE} AND tenant = free.tenant ORDER BY priority, queued LIMIT :most"  # noqa: S608
     heads = f"CROSS JOIN LATERAL ({first}) one"
     if is_sqlite:  # has no LATERAL
-        heads = f"CROSS JOIN {table} one ON one.workflow_uuid IN ({first.replace('*', 'workflow_uuid', 1)})"
+        heads = f"CROSS JOIN forge_segments one ON one.rowid IN ({first.replace('*', 'rowid', 1)})"
     return f"""
     WITH RECURSIVE tenants(tenant) AS (
-        SELECT min(queue_partition_key) FROM {table} WHERE {some} AND status = 'ENQUEUED'
+        SELECT min(tenant) {some} AND state = 'queued'
         UNION ALL
-        SELECT (SELECT min(queue_partition_key) FROM {table}
-                WHERE {some} AND status = 'ENQUEUED' AND queue_partition_key > tenants.tenant)
+        SELECT (SELECT min(tenant) {some} AND state = 'queued' AND tenant > tenants.tenant)
         FROM tenants WHERE tenant IS NOT NULL
     ), free AS (
-        SELECT tenant, :limit - (SELECT count(*) FROM {table}
-                                 WHERE {some} AND status = 'PENDING' AND queue_partition_key = tenants.tenant) AS places
+        SELECT tenant, :limit - (SELECT count(*) {some} AND state = 'begun' AND tenant = tenants.tenant) AS places
         FROM tenants WHERE tenant IS NOT NULL
     ), heads AS (
-        SELECT free.tenant, free.places, one.application_version, one.priority, one.created_at,
-               row_number() OVER (PARTITION BY free.tenant ORDER BY one.priority, one.created_at) AS position
+        SELECT free.tenant, free.places, one.run, one.segment, one.priority, one.queued,
+               row_number() OVER (PARTITION BY free.tenant ORDER BY one.priority, one.queued) AS position
         FROM free {heads} WHERE free.places > 0
     )
-    SELECT application_version, tenant FROM heads WHERE position <= places ORDER BY priority, created_at LIMIT :room"""  # noqa: S608
-
-
-def _is_contended(error: sa.exc.OperationalError) -> bool:
-    """Returns whether another worker claims from the same queue right now."""
-    return getattr(error.orig, "sqlstate", None) in ("55P03", "40001")
+    SELECT run, segment, tenant FROM heads WHERE position <= places ORDER BY priority, queued LIMIT :room"""  # noqa: S608

@@ -3,47 +3,55 @@
 from __future__ import annotations
 
 import asyncio
-import copy
+import contextlib
+import logging
 import os
 import random
 import secrets
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 import sqlalchemy as sa
-from dbos import DBOS, DBOSConfig
+from dbos import DBOS, DBOSConfig, SetWorkflowID
+from dbos import error as engine_error
 from sqlalchemy.exc import DisconnectionError
 
 from forge.agent.agent import Agent
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
-from forge.durable.engine import queues as queueing
+from forge.core.plain_values import text_of
 from forge.durable.engine.agents import OfferedTools, list_runnable
-from forge.durable.engine.attempt import Models, WatchActivity, note_messages
-from forge.durable.engine.claims import Claims
-from forge.durable.engine.dbos_parts import JsonSerializer, allow_pickles, refuse_pickles
-from forge.durable.engine.queues import QueueLimits, claim_key, offer_queue
-from forge.durable.engine.start_segments import Starter, on_start
+from forge.durable.engine.attempt import Models, WatchActivity, end_tasks, note_messages
+from forge.durable.engine.claims import Claim, Claims, Ended
+from forge.durable.engine.dbos_private import JsonSerializer, refuse_pickles, with_old_times
+from forge.durable.engine.queues import DEFAULT, QueueLimits, claim_key, offer_queue, register
+from forge.durable.engine.start_segments import Starter, on_start, workflow_id
 from forge.durable.monitor.metrics import Counters
 from forge.durable.store import RunStore
-from forge.durable.store.database import HOLDS, set_up_connection
+from forge.durable.store.database import HOLDS, PATIENCE, ReadOnlyState, engine_for, set_up_connection
 from forge.durable.store.inbox import Notices
 from forge.durable.store.rows import RunInfo
 from forge.durable.store.steps import APPLICATION
 
-LOOK = 0.002  # seconds between two polls of DBOS, besides our own pauses
-POLL = 0.1  # seconds between two polls of a queue while there is work
+POLL = 0.1  # seconds between two polls of the queues while there is work
 IDLE_POLL = 1.0  # … and when idle, to save queries
-QUEUE_READ = 5.0  # seconds after which the row of a queue is read again: its limits change rarely
 HEARING = 5  # workers that poll at once when something is queued
 CONNECTIONS = 2  # of DBOS, with Postgres
 BUSY_FOR = 10.0  # seconds after the last work during which a worker polls often
+ENDING = 10.0  # seconds that workflows and a poll have to end
+MOST_TRIES = 20  # of a segment: one that kills all its workers must end some day
+
+log = logging.getLogger("forge.durable")
+
+Segment = Callable[[str, int], Coroutine[Any, Any, str]]
+"""The workflow: it runs a segment of a run, and returns the status of the run."""
 
 
 def new_worker_id(name: str = "") -> str:
@@ -52,15 +60,18 @@ def new_worker_id(name: str = "") -> str:
 
 
 class Engine:
-    """DBOS on the running loop; `async with` launches and ends it. Register the workflows before."""
+    """Runs the workflow `segment` on DBOS, on the running loop, for segments that it claims from our queues; `async
+    with` launches and ends it.
+    """
 
     def __init__(
         self,
         url: str,
+        segment: Segment,
         *,
         worker: str = "",
         version: str = "",
-        queues: Sequence[str] = (queueing.DEFAULT,),
+        queues: Sequence[str] = (DEFAULT,),
         offers: Sequence[str] = (),
         concurrency: int = 10,
         listen: bool = True,
@@ -68,6 +79,7 @@ class Engine:
         store: RunStore | None = None,
     ) -> None:
         self.url = url
+        self._segment = segment
         self.store = store or RunStore(url)
         self.worker = worker or new_worker_id()
         self.version = version or "0"
@@ -83,16 +95,22 @@ class Engine:
         self.offered = OfferedTools()
         self.starter = Starter(self.store)
         self.taking = True  # False: leave queued runs to others
-        self._idle: set[str] = set()  # claimed but not running at the last check
+        keys = lambda: [claim_key(self.version, name) for name in list_runnable(self.agents)]  # noqa: E731
+        self._claims = Claims(self.store.database, self.worker, self.takes, keys)
+        self._running: dict[str, asyncio.Task[None]] = {}  # by the id of the workflow; from the claim on
+        self._work: dict[str, asyncio.Task[str]] = {}  # … what they do, once they have begun
+        self._ended: list[Ended] = []  # segments whose end is not stored yet
+        self._idle: set[Claim] = set()  # claimed but not running at the last check
         self._busy = time.monotonic()
         self.sharing = 1  # workers of the database: with many of them, each ignores some notices
-        self._news = threading.Condition()  # something was queued
-        self._notices = 0  # how often something was queued
-        self._heard: dict[str, int] = {}  # … at the last poll, by queue
+        self._news = asyncio.Event()  # something was queued, or a segment ended
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._polling: asyncio.Task[None] | None = None
+        self._is_stopping = False
         self._listener: Notices | None = None
         self._dbos: DBOS | None = None
         self._connections: sa.Engine | None = None
-        self._ended = threading.Event()
+        self._disconnected = threading.Event()
 
     async def __aenter__(self) -> Self:
         global _running
@@ -120,55 +138,47 @@ class Engine:
         await in_thread(lambda: self.starter.start(run))
 
     def list_running(self) -> list[str]:
-        """Lists the ids of the workflows running here."""
-        # private: DBOS has no call for it, and asking the database at every heartbeat would cost a query
-        return [] if self._dbos is None else self._dbos._active_workflows_set.activeList()
+        """Lists the ids of the workflows that this worker has claimed and not ended."""
+        return list(self._running)
 
     def hand_back(self, worker: str, *, counts: bool = True) -> list[str]:
-        """Puts the begun workflows of a worker back into their queues; returns their ids.
+        """Puts the begun segments of a worker back into their queues; returns their ids.
 
-        Blocking and idempotent: only workflows that this worker still owns are touched. DBOS.resume_workflow would take
-        a workflow from its current worker and reset its count of attempts (a run that kills its workers must end some
-        day). `counts`: the loss counts as an attempt; not if the worker leaves in good order.
+        Blocking and idempotent: only segments that this worker still has are touched. `counts`: the loss counts as a
+        try; not if the worker leaves in good order.
         """
-        assert self._dbos is not None
-        database = self._dbos._sys_db
-        pending = DBOS.list_workflows(
-            executor_id=worker, status="PENDING", load_input=False, load_output=False, application_name=APPLICATION
-        )
-        ids = [one.workflow_id for one in pending]
-        if ids and not counts:
-            self.store.database.write(lambda connection: queueing.undo_attempt_count(connection, worker, ids))
-        return [one for one in ids if database.reenqueue_for_recovery(one, [worker], queueing.DEFAULT)]
+        return self._give_up(self._claims.hand_back(worker, counts=counts))
 
     def requeue_forgotten(self) -> list[str]:
-        """Requeues workflows that this worker claimed but does not run, twice in a row; returns their ids.
+        """Requeues segments that this worker claimed but does not run, twice in a row; returns their ids.
 
         Blocking. The database became unreachable just after the claim, or for so long during the work that we gave up.
         Only the owner of a segment can record its steps, so a late start does no harm.
         """
-        assert self._dbos is not None
-        pending = DBOS.list_workflows(
-            executor_id=self.worker, status="PENDING", load_input=False, load_output=False, application_name=APPLICATION
-        )
-        idle = {one.workflow_id for one in pending}.difference(self.list_running())
+        known = {*self.list_running(), *(_id(one.claim) for one in self._ended)}
+        idle = {one for one in self._claims.list_claimed() if _id(one) not in known}
         lying, self._idle = idle & self._idle, idle
-        queue = self._dbos._sys_db.reenqueue_for_recovery
-        return [one for one in sorted(lying) if queue(one, [self.worker], queueing.DEFAULT)]
+        return self._give_up(self._claims.hand_back(self.worker, counts=True, only=lying)) if lying else []
+
+    def _give_up(self, claims: Sequence[Claim]) -> list[str]:
+        """Cancels the workflows of segments that were handed back: their next start is another workflow."""
+        if claims:
+            self.starter.client.cancel_workflows([_id(one) for one in claims])
+        return [workflow_id(one.run, one.segment) for one in claims]
 
     def _prepare(self) -> None:
+        self.starter.client  # noqa: B018 - makes the tables
         # the limits of other queues too, so that any worker with forge.yaml sets them all
-        names = dict.fromkeys([*self.takes, *self.limits])
-        queueing.register(self.starter.client, list(names), self.limits, LOOK)
+        register(self.store.database, self.limits)
 
     def _launch(self) -> None:
-        # the steps go through the store: DBOS itself begins and ends segments, and polls
+        # the steps go through the store: DBOS itself begins and ends segments
         size = min(20, self.concurrency + 5) if self.store.database.is_sqlite else CONNECTIONS
-        self._connections = system_engine(self.store, size, self._ended)
+        self._connections = system_engine(self.store, size, self._disconnected)
         config: DBOSConfig = {
             "name": APPLICATION,
             "system_database_url": self.store.engine.url.render_as_string(hide_password=False),
-            "system_database_engine": self._connections,
+            "system_database_engine": with_old_times(self._connections),
             "executor_id": self.worker,
             "application_version": self.version,
             "serializer": JsonSerializer(),
@@ -179,71 +189,81 @@ class Engine:
             "log_level": "WARNING",
             "enable_otlp": False,
         }
-        refuse_pickles()
         self._dbos = DBOS(config=config)
-        DBOS.listen_queues(self.takes if self.listen else [])
-        self._launch_with_claims(self._dbos)
+        DBOS.listen_queues([])  # the queues are ours
+        DBOS.launch()
+        self._loop = asyncio.get_running_loop()
         if self.listen:
+            self._polling = self._loop.create_task(self._poll())
             self._listener = Notices(self.store.database, self.takes, self._hear, note_messages)
             self._listener.start()
 
-    def _launch_with_claims(self, dbos: DBOS) -> None:
-        # private: DBOS asks for its own queue when its database is there and before its threads poll the first queue.
-        # After launch() it would be too late: on a busy machine they have claimed runs by then
-        registry = vars(dbos._registry)
+    async def _poll(self) -> None:
+        """Claims segments and starts them, until the engine stops."""
+        while not self._is_stopping:
+            room = self.concurrency - len(self._running) if self.taking else 0
+            ended, self._ended = self._ended, []
+            try:
+                claims: list[Claim] = await in_thread(partial(self._claims.poll, room, ended))
+            except Exception as error:  # an unreachable database, mostly
+                self._ended += ended
+                log.warning("worker %s could not look for queued runs: %s", self.worker, text_of(error))
+                claims = []
+            for claim in claims:
+                self._start(claim)
+            await self._wait_for_poll()
 
-        def get_internal_queue() -> Any:
-            del registry["get_internal_queue"]
-            self._install_claims(dbos)
-            return dbos._registry.get_internal_queue()
-
-        registry["get_internal_queue"] = get_internal_queue
-        try:
-            DBOS.launch()
-        finally:
-            is_late = registry.pop("get_internal_queue", None)
-        if is_late:
-            raise RuntimeError("this version of DBOS starts in another order: Forge cannot limit what a worker claims")
-
-    def _install_claims(self, dbos: DBOS) -> None:
-        database = dbos._sys_db
-        claims = Claims(
-            self.store.database,
-            self.takes,
-            lambda: self.concurrency if self.taking else 0,
-            lambda: [claim_key(self.version, name) for name in list_runnable(self.agents)],
-        )
-        claims.install(dbos)
-        ask = database.get_queue
-
-        known: dict[str, tuple[float, Any]] = {}  # queues by name, and when their rows were read
-
-        def get_queue(name: str) -> Any:
-            self._wait_for_poll(name)
-            read_at, queue = known.get(name, (0.0, None))
-            if queue is None or time.monotonic() - read_at >= QUEUE_READ:
-                queue = ask(name)
-                if queue is not None:
-                    queue._polling_interval_sec = LOOK
-                    claims.note_queue(queue)
-                    known[name] = (time.monotonic(), queue)
-            return copy.copy(queue)
-
-        # private: DBOS's threads read the queue's row before each poll of the queue, and find there when to poll
-        # again, the same for all workers. Ours wait here, and an idle one polls rarely
-        database.get_queue = get_queue  # type: ignore[method-assign,assignment]
-
-    def _wait_for_poll(self, queue: str) -> None:
-        """Waits until the next poll of a queue: shortly while there is work, not at all when something was queued."""
+    async def _wait_for_poll(self) -> None:
+        """Waits until the next poll: shortly while there is work, not at all when something was queued or ended."""
         moment = time.monotonic()
-        if self.list_running():
+        if self._running:
             self._busy = moment
         pause = POLL if moment - self._busy < BUSY_FOR else IDLE_POLL
-        with self._news:
-            heard = self._heard.get(queue, 0)
-            # at random, only so that workers drift apart
-            self._news.wait_for(lambda: self._notices != heard, pause * random.uniform(0.9, 1.1))  # noqa: S311
-            self._heard[queue] = self._notices
+        with contextlib.suppress(TimeoutError):  # at random, only so that workers drift apart
+            await asyncio.wait_for(self._news.wait(), pause * random.uniform(0.9, 1.1))  # noqa: S311
+        self._news.clear()
+
+    def _start(self, claim: Claim) -> None:
+        if self._is_stopping:
+            return  # it is handed back
+        if claim.tries > MOST_TRIES:
+            self._note_end(claim, "lost")
+            return
+        task = asyncio.get_running_loop().create_task(self._run(claim))
+        self._running[_id(claim)] = task
+
+    async def _run(self, claim: Claim) -> None:
+        """Runs the workflow of a claimed segment. A cancelled one stays begun, and is handed back or requeued."""
+        try:
+            # an id is used once: of a workflow that is there already, DBOS would only wait for the result
+            with SetWorkflowID(_id(claim), workflow_id_reuse_policy="reject"):
+                handle = await DBOS.start_workflow_async(self._segment, claim.run, claim.segment)
+            await handle.get_result()
+            self._note_end(claim, "over")
+        except engine_error.DBOSWorkflowIDInUseError as error:  # such as in a database that was restored from a copy
+            log.warning("worker %s could not start %s: %s", self.worker, _id(claim), text_of(error))
+        except Exception:  # DBOS has logged it
+            self._note_end(claim, "failed")
+        finally:
+            del self._running[_id(claim)]
+            self._news.set()
+
+    def _note_end(self, claim: Claim, state: str) -> None:
+        self._ended.append(Ended(claim, state))
+        self._news.set()
+
+    async def work_on(self, workflow: str, work: Coroutine[Any, Any, str]) -> str:
+        """Does the work of a workflow so that `stop_workflows` can end it. Call it in the workflow."""
+        if self._is_stopping:
+            work.close()
+            raise asyncio.CancelledError
+        # without DBOS's context: a tool that uses DBOS itself would record steps of this workflow
+        task = asyncio.get_running_loop().create_task(work, context=Context())
+        self._work[workflow] = task
+        try:
+            return await task
+        finally:
+            del self._work[workflow]
 
     def wake(self) -> None:
         """Polls at once, since this process queued something."""
@@ -252,32 +272,30 @@ class Engine:
 
     def _hear(self) -> None:
         """Polls at once, since another process queued something. About `HEARING` idle workers do so."""
-        if self.list_running():  # SQLite's file also changes with each of its steps
+        if self._running:  # SQLite's file also changes with each of its steps
             return
         if self.sharing <= HEARING or random.random() < HEARING / self.sharing:  # noqa: S311
             self._poll_now()
 
     def _poll_now(self) -> None:
-        with self._news:
-            self._notices += 1
-            self._news.notify_all()
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has just closed
+                self._loop.call_soon_threadsafe(self._news.set)
 
     async def _end(self) -> None:
         global _running
         try:
             if self._listener is not None:
                 await in_thread(self._listener.end)
+            self.taking = False
+            self._disconnected.set()
+            await self.stop_workflows()
             if self._dbos is not None:
-                self.taking = False
-                self._ended.set()
-                await self.stop_workflows()
-                self.wake()
                 await in_thread(DBOS.destroy)
                 # DBOS made its own pool the loop's, and that pool is shut down
                 asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(thread_name_prefix="forge"))
         finally:
             self._dbos = self._listener = None
-            allow_pickles()
             on_start.discard(self.wake)
             if self._connections is not None:
                 self._connections.dispose()
@@ -285,13 +303,22 @@ class Engine:
             _running = None
 
     async def stop_workflows(self) -> None:
-        """Stops running workflows. They stay PENDING in the database, for another worker to resume."""
-        # private: destroy() would leave the tasks on our loop without a database
-        tasks = [task for task in self._dbos._workflow_tasks if not task.done()] if self._dbos else []
-        for task in tasks:
+        """Stops polling and running workflows. Their segments stay begun in the database, to be handed back."""
+        self._is_stopping = True
+        self._news.set()
+        for work in self._work.values():
+            work.cancel()
+        tasks = [*self._running.values(), *([self._polling] if self._polling is not None else [])]
+        if not tasks:
+            return
+        _, late = await asyncio.wait(tasks, timeout=ENDING)
+        for task in late:  # it waits for the database
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=10)
+        await end_tasks(tasks)
+
+
+def _id(claim: Claim) -> str:
+    return workflow_id(claim.run, claim.segment, claim.starts)
 
 
 _running: Engine | None = None
@@ -308,7 +335,6 @@ def running_engine() -> Engine:
 
 
 CONNECTION_HOLDS = 60.0  # seconds that a client may be idle in a transaction
-PATIENCE = 30.0  # seconds to retry while the server is unreachable
 PING_AFTER = 5.0  # seconds without use after which a connection is tried first
 _USED = "forge_used"  # in a connection's record: when it was used last
 
@@ -323,13 +349,15 @@ _CONNECTING = {
 }
 
 
-def system_engine(store: RunStore, size: int, ended: threading.Event) -> sa.Engine | None:
-    """Makes the engine's connections; None for SQLite. DBOS does not make them itself, because it retries only for some
-    of psycopg's messages about an unreachable server and would fail the run otherwise, and because it doubles its
-    waits, so that it would reconnect long after the server is back.
+def system_engine(store: RunStore, size: int, ended: threading.Event) -> sa.Engine:
+    """Makes the engine's connections. DBOS does not make them itself, because it would load pickles, because it retries
+    only for some of psycopg's messages about an unreachable server and would fail the run otherwise, and because it
+    doubles its waits, so that it would reconnect long after the server is back.
     """
     if store.database.is_sqlite:
-        return None
+        engine = engine_for(store.engine.url, PATIENCE, ReadOnlyState(allowed=False), pool_size=size, max_overflow=0)
+        refuse_pickles(engine)
+        return engine
     engine = sa.create_engine(
         store.engine.url,
         pool_size=size,
@@ -339,6 +367,7 @@ def system_engine(store: RunStore, size: int, ended: threading.Event) -> sa.Engi
         connect_args=_CONNECTING,
     )
     sa.event.listen(engine, "connect", partial(set_up_connection, idle=CONNECTION_HOLDS))
+    refuse_pickles(engine)
     sa.event.listen(engine, "handle_error", _mark_disconnect)
     sa.event.listen(engine, "checkin", _note_use)
     sa.event.listen(engine, "checkout", partial(_ping_idle, engine.dialect))

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.durable.store.database import Database
-
-if TYPE_CHECKING:
-    from dbos import DBOSClient
+from forge.durable.store.find import insert_into
+from forge.durable.store.rows import RunInfo
+from forge.durable.store.tables import IS_QUEUED, queue_limits, segments
 
 DEFAULT = "default"
-NOBODY = "-"  # the tenant of runs without one: a queue with tenant limits needs a name
 
 FIRST, LAST = 10, -10  # priorities: the higher one goes first, across tenants
-CLASS = 100_000_000  # turns within one priority; 21 of them fit into the engine's 31 bits
+CLASS = 100_000_000  # turns within one priority; 21 of them fit into the column's 31 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,30 +66,35 @@ def offer_queue(offer: str) -> str:
 
 
 def claim_key(version: str, agent: str) -> str:
-    """Returns what a worker must have to take a segment, as the engine's version: the application's version and the
-    agent. A worker claims only the keys of its own agents.
+    """Returns what a worker must have to take a segment: the application's version and the agent. A worker claims only
+    the keys of its own agents.
     """
     return json.dumps([version, agent])
 
 
-def register(client: DBOSClient, names: Sequence[str], limits: Mapping[str, QueueLimits], poll: float) -> None:
-    """Registers missing queues; sets the given limits."""
-    for name in names:
-        own = limits.get(name)
-        given = own or QueueLimits()
-        client.register_queue(
-            name,
-            global_concurrency=given.concurrency,
-            limiter={"limit": given.calls, "period": given.seconds} if given.calls and given.seconds else None,
-            partition_concurrency=given.per_tenant,
-            polling_interval_sec=poll,
-            # a worker without limits for a queue must not reset another worker's
-            on_conflict="never_update" if own is None else "always_update",
-        )
+def register(database: Database, limits: Mapping[str, QueueLimits]) -> None:
+    """Sets the given limits. Those of other queues stay: another worker may have set them."""
+
+    def write(connection: sa.Connection) -> None:
+        for name, given in limits.items():
+            values = asdict(given)
+            row = insert_into(connection, queue_limits).values(name=name, **values)
+            connection.execute(row.on_conflict_do_update(index_elements=["name"], set_=values))
+
+    if limits:
+        database.write(write)
+
+
+def list_limits(database: Database, names: Collection[str] = ()) -> dict[str, QueueLimits]:
+    """Returns the limits of queues that have some, of all or of these."""
+    chosen = queue_limits.c.name.in_(names) if names else sa.true()
+    rows = database.read(lambda connection: connection.execute(sa.select(queue_limits).where(chosen)).all())
+    found = {row.name: QueueLimits(row.concurrency, row.calls, row.seconds, row.per_tenant) for row in rows}
+    return {name: limits for name, limits in found.items() if limits != QueueLimits()}
 
 
 def compute_priority(connection: sa.Connection, *, queue: str, tenant: str, priority: int, begun: bool) -> int:
-    """Returns the engine's priority of a run: lower goes first, equal ones in order of arrival.
+    """Returns the place of a run in its queue: lower goes first, equal ones in order of arrival.
 
     Uses start-time fair queueing: each new run of a tenant gets the turn after its last queued one, but none before the
     turn being served. So each tenant's first run stands beside the others' next ones, and unused turns do not add up. A
@@ -98,11 +102,10 @@ def compute_priority(connection: sa.Connection, *, queue: str, tenant: str, prio
     state; two concurrent callers may get the same turn, and then the earlier one goes first.
     """
     base = (FIRST - max(LAST, min(FIRST, priority))) * CLASS
-    c = _workflows(connection.dialect.name == "sqlite").c
-    beside = sa.and_(_is_queued(c), c.queue_name == queue, c.priority >= base, c.priority < base + CLASS)
-    own = sa.and_(c.queue_partition_key == (tenant or NOBODY), c.queue_partition_key.is_not(None))
+    c = segments.c
+    beside = sa.and_(IS_QUEUED, c.queue == queue, c.priority >= base, c.priority < base + CLASS)
     head = sa.select(sa.func.min(c.priority)).where(beside).scalar_subquery()
-    last = sa.select(sa.func.max(c.priority)).where(beside, own).scalar_subquery()
+    last = sa.select(sa.func.max(c.priority)).where(beside, c.tenant == tenant).scalar_subquery()
     served, latest = connection.execute(sa.select(head, last)).one()
     turn = max(1, (served or base) - base)
     if latest is not None and not begun:
@@ -110,35 +113,15 @@ def compute_priority(connection: sa.Connection, *, queue: str, tenant: str, prio
     return base + min(turn, CLASS - 1)
 
 
-def undo_attempt_count(connection: sa.Connection, worker: str, ids: Sequence[str]) -> None:
-    """Undoes DBOS's count of an attempt, for segments handed over in good order: DBOS counts at the claim."""
-    status = _workflows(connection.dialect.name == "sqlite")
-    c = status.c
-    mine = sa.and_(c.workflow_uuid.in_(ids), c.executor_id == worker, c.status == "PENDING", c.recovery_attempts > 0)
-    connection.execute(sa.update(status).where(mine).values(recovery_attempts=c.recovery_attempts - 1))
-
-
 def count_queued(database: Database) -> dict[str, int]:
     """Counts the segments in each queue; omits empty queues."""
-    c = _workflows(database.is_sqlite).c
-    query = sa.select(c.queue_name, sa.func.count()).where(_is_queued(c), c.queue_name.is_not(None))
-    rows = database.read(lambda connection: connection.execute(query.group_by(c.queue_name)).all())
-    return {name: count for name, count in rows if not name.startswith("_")}
+    query = sa.select(segments.c.queue, sa.func.count()).where(IS_QUEUED).group_by(segments.c.queue)
+    rows = database.read(lambda connection: connection.execute(query).all())
+    return {row[0]: row[1] for row in rows}
 
 
-_COLUMNS = (
-    *("queue_name", "queue_partition_key", "status", "priority"),
-    *("workflow_uuid", "executor_id", "recovery_attempts"),
-)
-
-
-def _workflows(is_sqlite: bool) -> sa.TableClause:
-    """Describes DBOS's documented table: no public call returns the head or the length of a queue."""
-    columns: list[sa.ColumnClause[Any]] = [sa.column(name) for name in _COLUMNS]
-    return sa.table("workflow_status", *columns, schema=None if is_sqlite else "dbos")
-
-
-def _is_queued(c: Any) -> sa.ColumnElement[bool]:
-    # both conditions, as literals: SQLite uses DBOS's partial indexes only if a query repeats their conditions
-    among = c.status.in_([sa.literal_column("'ENQUEUED'"), sa.literal_column("'PENDING'")])
-    return sa.and_(c.status == sa.literal_column("'ENQUEUED'"), among)
+def change_key(database: Database, run: RunInfo) -> None:
+    """Changes the key by which workers claim the segment of a run, if it is queued or abandoned."""
+    mine = sa.and_(segments.c.run == run.id, segments.c.segment == run.segment)
+    change = sa.update(segments).where(mine).values(key=claim_key(run.version, run.agent))
+    database.write(lambda connection: connection.execute(change))

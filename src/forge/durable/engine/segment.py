@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from contextvars import Context
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any
@@ -48,6 +47,8 @@ from forge.durable.store.encoding import result_of, result_to_json
 from forge.durable.store.rows import MODEL, SPENT_BEFORE_RESUME, Ending, Outcome, RunInfo, Wait
 from forge.durable.store.steps import Begun
 
+LOST = "lost"  # another worker runs the segment
+
 log = logging.getLogger("forge.durable")
 
 
@@ -77,7 +78,7 @@ async def perform(context: WorkerContext, run_id: str, number: int) -> str:
             del ATTEMPTS[run_id]
     if closed is None:
         log.warning("run %s, segment %d: its outcome is not stored, because another worker runs it", run_id, number)
-        return "lost"
+        return LOST
     await follow_up(context, closed)
     return closed.status
 
@@ -321,16 +322,12 @@ class SegmentRun:
 # The one workflow of the engine: a segment of a run.
 
 
-MOST_TRIES = 20  # of a segment: one that kills all its workers must end some day
-
-
-@DBOS.workflow(name=SEGMENT, max_recovery_attempts=MOST_TRIES - 1)  # DBOS does not count the first
+@DBOS.workflow(name=SEGMENT)
 async def segment(run_id: str, number: int) -> str:
-    """Runs a segment: begun once, and again by a worker that takes it over."""
-    # without DBOS's context: a tool that uses DBOS itself would record steps of this workflow
-    work = asyncio.get_running_loop().create_task(perform(running_engine(), run_id, number), context=Context())
+    """Runs a segment: begun once, and again, as another workflow, by a worker that takes it over."""
+    engine = running_engine()
     try:
-        return await work
+        status = await engine.work_on(str(DBOS.workflow_id), perform(engine, run_id, number))
     except Exception as error:
         if not is_away(error):
             raise
@@ -343,3 +340,6 @@ async def segment(run_id: str, number: int) -> str:
         )
         # an error would end the workflow: it stays begun, and Engine.requeue_forgotten requeues it
         raise asyncio.CancelledError from error
+    if status == LOST:
+        raise asyncio.CancelledError  # DBOS must not record an outcome: the workflow is cancelled already
+    return status

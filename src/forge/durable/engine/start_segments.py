@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from forge.durable.engine.queues import NOBODY, claim_key, compute_priority
+from forge.durable.engine.queues import claim_key, compute_priority
 from forge.durable.store import RunStore
+from forge.durable.store.find import insert_into, now
 from forge.durable.store.inbox import notify_queued
 from forge.durable.store.rows import RunInfo
 from forge.durable.store.steps import APPLICATION
+from forge.durable.store.tables import segments
 
 if TYPE_CHECKING:
     from dbos import DBOSClient
@@ -25,39 +27,49 @@ on_start: set[Callable[[], None]] = set()
 """Callbacks of this process for a newly queued segment."""
 
 
-def workflow_id(run: str, segment: int) -> str:
-    return f"{run}.{segment}"
+def workflow_id(run: str, segment: int, starts: int = 1) -> str:
+    """Returns the engine's id of a segment: each start of it is a workflow; the first has the recorded steps."""
+    return f"{run}.{segment}" if starts == 1 else f"{run}.{segment}~{starts}"
 
 
 class Starter:
-    """Queues segments. It connects at first use; keep one if you submit often."""
+    """Queues segments; keep one if you submit often."""
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
         self._client: DBOSClient | None = None
+        self._is_prepared = False
         self._lock = threading.Lock()
+
+    def prepare(self) -> None:
+        """Makes or migrates our tables, once."""
+        with self._lock:
+            if not self._is_prepared:
+                self._store.prepare()
+                self._is_prepared = True
 
     def start(self, run: RunInfo) -> None:
         """Queues the run's segment; idempotent: a queued, running or ended segment stays as it is."""
-        client = self.client
+        self.prepare()
 
         def enqueue(connection: sa.Connection) -> None:
-            priority = compute_priority(
+            place = compute_priority(
                 connection, queue=run.queue, tenant=run.tenant, priority=run.priority, begun=run.segment > 1
             )
-            client.enqueue_in_transaction(
-                connection,
-                {
-                    "workflow_name": SEGMENT,
-                    "workflow_id": workflow_id(run.id, run.segment),
-                    "queue_name": run.queue,
-                    "queue_partition_key": run.tenant or NOBODY,
-                    "priority": priority,
-                    "app_version": claim_key(run.version, run.agent),
-                },
-                run.id,
-                run.segment,
+            row = insert_into(connection, segments).values(
+                run=run.id,
+                segment=run.segment,
+                queue=run.queue,
+                tenant=run.tenant,
+                key=claim_key(run.version, run.agent),
+                priority=place,
+                queued=now(connection),
+                state="queued",
+                worker="",
+                starts=0,
+                tries=0,
             )
+            connection.execute(row.on_conflict_do_nothing())
             notify_queued(connection, run.queue)
 
         self._store.database.write(enqueue)
@@ -66,20 +78,20 @@ class Starter:
 
     @property
     def client(self) -> DBOSClient:
+        """The engine's client. Makes the tables at first use: ours and the engine's."""
+        self.prepare()
         with self._lock:
             if self._client is None:
-                from dbos import DBOSClient  # slow to load: programs that only read runs do without
+                from dbos import DBOSClient  # slow to load: programs that only submit and read runs do without
 
-                from forge.durable.engine.dbos_parts import JsonSerializer, adapt_to
+                from forge.durable.engine.dbos_private import JsonSerializer, run_migrations, with_old_times
 
-                adapt_to()
                 silence_dbos_logger()
-                self._store.prepare()
-                client = DBOSClient(
-                    system_database_engine=self._store.engine, serializer=JsonSerializer(), application_name=APPLICATION
+                engine = with_old_times(self._store.engine)
+                self._store.database.migrate_engine(engine, run_migrations)
+                self._client = DBOSClient(
+                    system_database_engine=engine, serializer=JsonSerializer(), application_name=APPLICATION
                 )
-                self._store.database.migrate_engine(client._sys_db)  # private: DBOS.migrate takes no engine of ours
-                self._client = client
             return self._client
 
     def close(self) -> None:

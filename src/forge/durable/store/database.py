@@ -167,23 +167,20 @@ class Database:
                 if kind == "QUICK" and self.is_sqlite and not connection.invalidated:
                     set_sync(connection, "FULL")  # for the next user of this connection
 
-    def migrate_engine(self, system: Any) -> None:
-        """Makes or updates DBOS's tables. Raises `StoreError`.
+    def migrate_engine(self, engine: sa.Engine, migrate: Callable[[sa.Engine], object]) -> None:
+        """Makes or updates DBOS's tables with `migrate`. Raises `StoreError`.
 
         With SQLite in one transaction, which Python's driver does not begin by itself for a CREATE TABLE: processes
         that start together would trip over each other, and one that is killed would leave half of the tables.
         """
-        own = system.engine
+        if self.is_sqlite:
+            engine = engine.execution_options(forge_transaction="IMMEDIATE")
         try:
-            if self.is_sqlite:
-                system.engine = own.execution_options(forge_transaction="IMMEDIATE")
-            _migrate_repeatedly(system)
+            _migrate_repeatedly(lambda: migrate(engine))
         except SQLAlchemyError as error:
             if is_forbidden(error):
                 raise no_rights_error(f"the engine's tables of {self.label} are missing or old") from error
             raise self.explain_error(error) from error
-        finally:
-            system.engine = own
 
     def explain_error(self, error: SQLAlchemyError) -> StoreError:
         return explain_error(self.label, error, self._secrets())
@@ -208,13 +205,13 @@ class Database:
         return engine_for(self._url, PATIENCE, self._looking)
 
 
-def _migrate_repeatedly(system: Any) -> None:
+def _migrate_repeatedly(migrate: Callable[[], object]) -> None:
     """Migrates DBOS's tables, again if another process did so at the same time: behind a pooler, DBOS's lock, which is
     one of a session, does not exclude others.
     """
     for pause in (*(1.0,) * 5, 0.0):
         try:
-            system.run_migrations()
+            migrate()
             return
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", None) not in _RACES or not pause:
@@ -360,9 +357,9 @@ class ReadOnlyState:
     happens: bool = False
 
 
-def engine_for(url: sa.URL, patience: float, read_only: ReadOnlyState) -> sa.Engine:
+def engine_for(url: sa.URL, patience: float, read_only: ReadOnlyState, **pool: Any) -> sa.Engine:
     """Makes the engine. `patience`: seconds that another process may lock the file."""
-    engine = sa.create_engine(url, hide_parameters=True, connect_args={"timeout": patience})
+    engine = sa.create_engine(url, hide_parameters=True, connect_args={"timeout": patience}, **pool)
 
     def connect(dialect: sa.Dialect, _record: object, args: Any, kwargs: Any) -> Any:
         connection = dialect.connect(*args, **kwargs)

@@ -96,7 +96,8 @@ def _create_tables(connection: sa.Connection) -> None:
     metadata.create_all(connection)
 
 
-MIGRATIONS: tuple[Migration, ...] = (_create_tables,)  # the version of the tables is how many of these have run
+# the version of the tables is how many of these have run; the second adds the tables of queues
+MIGRATIONS: tuple[Migration, ...] = (_create_tables, _create_tables)
 assert len(MIGRATIONS) == VERSION
 
 

@@ -8,11 +8,21 @@ from forge.core.errors import ErrorKind
 from forge.durable.store.events import lock_events
 from forge.durable.store.find import find_run
 from forge.durable.store.rows import OVER
-from forge.durable.store.tables import HAS_PARENT, background, events, files, intents, messages, questions, runs
+from forge.durable.store.tables import (
+    HAS_PARENT,
+    background,
+    events,
+    files,
+    intents,
+    messages,
+    questions,
+    runs,
+    segments,
+)
 from forge.workspace.state.store import StoreError
 
 AT_ONCE = 500  # rows in one statement
-_PARTS = (messages, questions, events, files, background, intents)
+_PARTS = (messages, questions, events, files, background, intents, segments)
 
 Family = list[tuple[str, int]]  # runs with the numbers of their last segments
 
@@ -42,6 +52,13 @@ def files_of(connection: sa.Connection, family: Family) -> list[str]:
     portions = _portions([name for name, _ in family])
     queries = [sa.select(files.c.name).where(files.c.run.in_(some)) for some in portions]
     return [name for query in queries for name in connection.execute(query).scalars()]
+
+
+def find_started_again(connection: sa.Connection, family: Family) -> list[tuple[str, int, int]]:
+    """Returns their segments that were started more than once, with the number of starts."""
+    c, portions = segments.c, _portions([name for name, _ in family])
+    queries = [sa.select(c.run, c.segment, c.starts).where(c.run.in_(some), c.starts > 1) for some in portions]
+    return [(row.run, row.segment, row.starts) for query in queries for row in connection.execute(query)]
 
 
 def _not_over_error(run_id: str, status: str) -> StoreError:

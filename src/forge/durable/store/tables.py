@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from forge.core.plain_values import is_sendable, plain
 
-VERSION = 1  # of these tables
+VERSION = 2  # of these tables
 RELEASED = VERSION  # the version that the first release has: it works with tables of the version before and after it
 
 _ESCAPED = "\x01"  # prefix of a text stored as JSON
@@ -103,6 +103,45 @@ sa.Index("forge_runs_look", runs.c.status, runs.c.look)
 # a literal, not a parameter: only then a query uses the partial index
 HAS_PARENT = runs.c.parent != sa.literal_column("''")
 sa.Index("forge_runs_parent", runs.c.parent, sqlite_where=HAS_PARENT, postgresql_where=HAS_PARENT)
+
+segments = sa.Table(
+    "forge_segments",
+    metadata,
+    sa.Column("run", AnyText, primary_key=True),
+    sa.Column("segment", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("queue", AnyText, nullable=False),
+    sa.Column("tenant", AnyText, nullable=False),
+    sa.Column("key", AnyText, nullable=False),  # what a worker must have to claim it
+    sa.Column("priority", sa.Integer, nullable=False),  # the lower one goes first
+    sa.Column("queued", Seconds, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),  # queued, begun, over, failed, or lost: begun too often
+    sa.Column("worker", AnyText, nullable=False),  # that claimed it last
+    sa.Column("starts", sa.Integer, nullable=False),  # how often it was claimed
+    sa.Column("tries", sa.Integer, nullable=False),  # … without those that were handed back in good order
+    sa.Column("counted", Seconds),  # when it was claimed, in a queue with a rate
+)
+# literals, not parameters: only then a query uses the partial indexes
+IS_QUEUED = segments.c.state == sa.literal_column("'queued'")
+IS_BEGUN = segments.c.state == sa.literal_column("'begun'")
+_is_counted = segments.c.counted.is_not(None)
+for _name, _columns, _rows in (
+    ("queued", (segments.c.queue, segments.c.priority, segments.c.queued), IS_QUEUED),
+    ("tenants", (segments.c.queue, segments.c.tenant, segments.c.priority, segments.c.queued), IS_QUEUED),
+    ("begun", (segments.c.queue, segments.c.tenant), IS_BEGUN),
+    ("worker", (segments.c.worker,), IS_BEGUN),
+    ("counted", (segments.c.queue, segments.c.counted), _is_counted),
+):
+    sa.Index(f"forge_segments_{_name}", *_columns, sqlite_where=_rows, postgresql_where=_rows)
+
+queue_limits = sa.Table(
+    "forge_queues",
+    metadata,
+    sa.Column("name", AnyText, primary_key=True),
+    sa.Column("concurrency", sa.Integer),
+    sa.Column("calls", sa.Integer),
+    sa.Column("seconds", sa.Double),
+    sa.Column("per_tenant", sa.Integer),
+)
 
 messages = sa.Table(
     "forge_messages",

@@ -39,8 +39,6 @@ SPEAKS = 60.0  # seconds between two log messages about the same problem
 CONNECTIONS = 8  # of the store at most, with Postgres
 GRACE = 60.0  # seconds that runs have to end their turn when the worker drains
 
-_KNOWN = workflow.segment  # the import registers it with the engine
-
 log = logging.getLogger("forge.durable")
 
 Chore = Callable[[Engine], Coroutine[Any, Any, object]]
@@ -312,7 +310,8 @@ class Worker:
 
     def _renew(self) -> None:
         """Makes an engine and a heartbeat with a new id."""
-        self.engine = Engine(self._database, worker=new_worker_id(self.name), store=self.store, **self._settings)  # type: ignore[arg-type]
+        worker, settings = new_worker_id(self.name), dict[str, Any](self._settings)
+        self.engine = Engine(self._database, workflow.segment, worker=worker, store=self.store, **settings)
         engine = self.engine
         engine.agents, engine.taking = self.agents, not self._draining
         engine.counters = self.counters

@@ -20,25 +20,23 @@ from forge.core.result import Failure
 from forge.durable.client.pruning import Retention, prune_kept
 from forge.durable.engine.attempt import WorkerContext
 from forge.durable.engine.background import report_lost
-from forge.durable.engine.engine import Engine
+from forge.durable.engine.engine import MOST_TRIES, Engine
 from forge.durable.engine.follow_up import follow_up, log_fields, resume_run
 from forge.durable.engine.queues import count_queued
-from forge.durable.engine.segment import MOST_TRIES
-from forge.durable.engine.start_segments import workflow_id
 from forge.durable.store import RunStore
 from forge.durable.store.database import Database
 from forge.durable.store.encoding import result_of
 from forge.durable.store.find import COLUMNS, find_run, insert_into, now, run_info
 from forge.durable.store.heartbeats import Heartbeat, describe_needed, list_workers, workers
 from forge.durable.store.rows import OVER, Outcome, RunInfo
-from forge.durable.store.tables import AnyText, runs, versions
+from forge.durable.store.tables import IS_BEGUN, AnyText, runs, segments, versions
 
 LOST = 30.0  # seconds without a change before a running run is checked
 MOST_RUNS = 100  # of each kind in one round
 RARELY = 0.2  # share of the rounds that check all begun runs
 
-TOO_OFTEN = "MAX_RECOVERY_ATTEMPTS_EXCEEDED"
-ENDED = ("ERROR", "CANCELLED", TOO_OFTEN)
+TOO_OFTEN = "lost"
+ENDED = ("failed", TOO_OFTEN)  # states of segments whose runs have no outcome
 
 log = logging.getLogger("forge.durable")
 
@@ -89,13 +87,9 @@ class Housekeeping:
             )
 
     def _find_late(self) -> list[str]:
-        database = self._store.database
-        schema = None if database.is_sqlite else "dbos"
-        begun = sa.table("workflow_status", sa.column("executor_id"), sa.column("status"), schema=schema)
         gone = sa.select(workers.c.id).where(workers.c.gone.is_not(None), workers.c.handed)
-        query = sa.select(begun.c.executor_id).distinct()
-        query = query.where(begun.c.status == "PENDING", begun.c.executor_id.in_(gone))
-        return database.read(lambda connection: list(connection.execute(query).scalars()))
+        query = sa.select(segments.c.worker).distinct().where(IS_BEGUN, segments.c.worker.in_(gone))
+        return self._store.database.read(lambda connection: list(connection.execute(query).scalars()))
 
     async def _follow_up_children(self, now: float) -> None:
         """Resumes parents of runs that ended some seconds ago: the process that ended them may have died before it did.
@@ -120,11 +114,11 @@ class Housekeeping:
         return self._store.database.read(lambda connection: [(row.id, row.parent) for row in connection.execute(query)])
 
     def _find_stranded(self) -> tuple[list[RunInfo], list[tuple[RunInfo, str]], list[RunInfo]]:
-        """Returns queued runs without a workflow, those whose workflow ended, and those that wait for their turn."""
+        """Returns runs that are not in a queue, those whose workflow ended, and those that wait for their turn."""
         some = self._store.claim_stranded()
-        status = self._status(some)
-        missing = [run for run in some if workflow_id(run.id, run.segment) not in status]
-        ended = _filter_ended(some, status)
+        states = self._states(some)
+        missing = [run for run in some if (run.id, run.segment) not in states]
+        ended = _filter_ended(some, states)
         gone = {run.id for run, _ in ended} | {run.id for run in missing}
         return missing, ended, [run for run in some if run.id not in gone]
 
@@ -140,18 +134,16 @@ class Housekeeping:
     def _find_broken(self, now: float) -> list[tuple[RunInfo, str]]:
         """Returns running runs whose workflow has ended: it failed, or was begun too often."""
         some = self._find_runs(runs.c.status == "running", runs.c.updated < now - LOST)
-        return _filter_ended(some, self._status(some))
+        return _filter_ended(some, self._states(some))
 
-    def _status(self, some: list[RunInfo]) -> dict[str, str]:
-        """Returns the status of the workflows of their segments, in one query."""
+    def _states(self, some: list[RunInfo]) -> dict[tuple[str, int], str]:
+        """Returns the states of their segments, in one query."""
         if not some:
             return {}
-        ids = [workflow_id(run.id, run.segment) for run in some]
-        client = self._engine.starter.client
-        return {
-            one.workflow_id: one.status
-            for one in client.list_workflows(workflow_ids=ids, load_input=False, load_output=False)
-        }
+        c = segments.c
+        query = sa.select(c.run, c.segment, c.state).where(c.run.in_([run.id for run in some]))
+        rows = self._store.database.read(lambda connection: connection.execute(query).all())
+        return {(row.run, row.segment): row.state for row in rows}
 
     async def _close(self, run: RunInfo, status: str) -> None:
         message = f"segment {run.segment} of run {run.id} ended without an outcome on worker {run.worker}"
@@ -178,9 +170,9 @@ class Housekeeping:
         return [run_info(row) for row in rows]
 
 
-def _filter_ended(some: Sequence[RunInfo], status: Mapping[str, str]) -> list[tuple[RunInfo, str]]:
-    """Returns the runs whose workflow has ended, with its status."""
-    found = [(run, status.get(workflow_id(run.id, run.segment), "")) for run in some]
+def _filter_ended(some: Sequence[RunInfo], states: Mapping[tuple[str, int], str]) -> list[tuple[RunInfo, str]]:
+    """Returns the runs whose workflow has ended, with the state of their segment."""
+    found = [(run, states.get((run.id, run.segment), "")) for run in some]
     return [(run, how) for run, how in found if how in ENDED]
 
 
