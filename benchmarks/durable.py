@@ -24,7 +24,7 @@ from forge.durable.engine import segment as workflow
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun, RunInfo
-from forge.durable.worker import Worker
+from forge.durable.worker import Worker, WorkerSettings
 
 STEPS = 180  # of one workflow: less than a segment has at most
 ROUNDS = 11
@@ -49,7 +49,7 @@ async def measures() -> list[Measure]:
 async def steps(database: str, url: str) -> list[Measure]:
     """A workflow of bare steps and two runs, in turns, in one process and one database."""
     with tempfile.TemporaryDirectory() as directory:
-        async with Worker(url, [subject(Path(directory))], version=VERSION) as worker:
+        async with Worker(url, [subject(Path(directory))], WorkerSettings(version=VERSION)) as worker:
             await _bare(), await _run(worker, "look"), await _run(worker, "put")
             rounds = [(await _bare(), await _run(worker, "look"), await _run(worker, "put")) for _ in range(ROUNDS)]
             await _short_bare(), await _short_runs(worker)

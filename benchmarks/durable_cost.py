@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from benchmarks.durable_worker import VERSION, subject
 from benchmarks.timing import Measure
-from forge.durable.worker import Worker
+from forge.durable.worker import Worker, WorkerSettings
 from scripts.scale.measured import Cost, Look, counting
 
 SHORT, AT_ONCE = 21, 10  # steps of the runs that people have most, and how many run together
@@ -35,7 +35,7 @@ class Spent(NamedTuple):
 async def cost(database: str, url: str, bare_runs: Bare, our_runs: Ours) -> list[Measure]:
     """Bare workflows and runs in turns; what the worker does meanwhile counts for both. Only with Postgres."""
     with tempfile.TemporaryDirectory() as directory, counting(url, set()) as look:
-        async with Worker(url, [subject(Path(directory))], version=VERSION) as worker:
+        async with Worker(url, [subject(Path(directory))], WorkerSettings(version=VERSION)) as worker:
             await bare_runs(), await our_runs(worker)
             steps = SHORT * AT_ONCE
             pairs = [

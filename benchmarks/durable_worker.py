@@ -24,7 +24,7 @@ from forge.core.tool import tool
 from forge.durable.engine import engine, segment
 from forge.durable.engine import segment as workflow
 from forge.durable.engine.agents import for_stored_runs
-from forge.durable.worker import Worker
+from forge.durable.worker import Worker, WorkerSettings
 from forge.permissions.policy import rules
 
 VERSION = "0"
@@ -95,7 +95,7 @@ async def main(url: str, directory: Path) -> None:
         tell_when_a_segment_begins()
     if "--idle" in sys.argv:
         engine.BUSY_FOR = 0.2  # as if the last run had ended long ago
-    worker = Worker(url, [subject(directory)], version=VERSION, concurrency=10)
+    worker = Worker(url, [subject(directory)], WorkerSettings(version=VERSION))
     worker.engine.taking = False
     async with worker:
         print("ready", flush=True)

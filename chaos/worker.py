@@ -26,7 +26,7 @@ from forge.core.tool import tool
 from forge.durable.engine.agents import for_stored_runs
 from forge.durable.engine.approval import stored_approval
 from forge.durable.store import heartbeats as processes
-from forge.durable.worker import Worker
+from forge.durable.worker import Worker, WorkerSettings
 from forge.permissions.questions import Answer, PermissionRequest, approve_all
 
 LEDGER = "ledger"  # one line for every time that something happened which must not be repeated
@@ -108,7 +108,8 @@ async def main(database: str, settings: dict[str, Any]) -> None:
         processes.find_boot = lambda: uuid4().hex
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    async with Worker(database, [for_stored_runs(agent(), Scope(workspace=workspace))], **settings) as worker:
+    agents = [for_stored_runs(agent(), Scope(workspace=workspace))]
+    async with Worker(database, agents, WorkerSettings(**settings)) as worker:
         print("ready", worker.id, flush=True)
         await ended.wait()
         print("drained" if await worker.drain(20) else "left", flush=True)

@@ -25,8 +25,8 @@ PUBLIC = """
     RunFinished RunResult RunStarted Runner Runs ScheduleStore Scope Scripted Secrets SessionState
     SessionStore SessionTitled Step StreamPart TextDelta Tool ToolArgumentsDelta ToolCall ToolCompleted
     ToolContext ToolError ToolExecutor ToolFailed ToolFinished ToolOutput ToolProgress ToolReconciled
-    ToolRegistry ToolResult ToolSource ToolSpec ToolStarted Trace TurnFinished Usage Waiting approve_all
-    audit_log dry_run evaluate fallback layered load_project load_rules mcp memory_tools messages_from_json
+    ToolRegistry ToolResult ToolSource ToolSpec ToolStarted Trace TurnFinished Usage Waiting WorkerSettings
+    approve_all audit_log dry_run evaluate fallback layered load_project load_rules mcp memory_tools messages_from_json
     messages_to_json nobody openapi
     prompt provider_for read_cases record register_all replay resource rules run_loop schedule_tools
     scripted scripts standard_executor standard_steps text_calls tool tool_group toolset unanswered_calls

@@ -40,7 +40,7 @@ TOPICS = {
     """,
     "Calls without an agent": "standard_executor standard_steps ToolExecutor Step Next dry_run record replay",
     "Evaluation": "evaluate EvalCase EvalExpect EvalReport EvalRun read_cases",
-    "Runs that survive": "DurableAgent DurableResult Runs Waiting",
+    "Runs that survive": "DurableAgent DurableResult Runs Waiting WorkerSettings",
     "Skills, memory, schedules, channels": """
         Catalog ActiveSkills ReadSkill Memory memory_tools ScheduleStore Runner schedule_tools Channel Channels
     """,

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from benchmarks.durable import _short_bare, _short_runs
 from benchmarks.durable_cost import AT_ONCE, SHORT
 from benchmarks.durable_worker import VERSION, subject
-from forge.durable.worker import Worker
+from forge.durable.worker import Worker, WorkerSettings
 from scripts.scale.measured import _driver, server
 
 ROUNDS = 5
@@ -33,7 +33,7 @@ async def measure_parts() -> tuple[Counter[str], Counter[str]]:
     """Returns the bytes a step by part: of bare DBOS, and of short runs of Forge."""
     with server() as url, tempfile.TemporaryDirectory() as directory:
         engine = sa.create_engine(_driver(url), poolclass=sa.NullPool)
-        async with Worker(url, [subject(Path(directory))], version=VERSION) as worker:
+        async with Worker(url, [subject(Path(directory))], WorkerSettings(version=VERSION)) as worker:
             await _short_bare(), await _short_runs(worker)  # the first ones write whole pages
             positions = [_ask(engine, "SELECT pg_current_wal_lsn()::text")]
             for _ in range(ROUNDS):

@@ -26,7 +26,7 @@ from forge.durable.engine.agents import for_stored_runs
 from forge.durable.engine.engine import BUSY_FOR
 from forge.durable.store.heartbeats import EVERY
 from forge.durable.store.rows import NewRun
-from forge.durable.worker import TICK, Worker
+from forge.durable.worker import TICK, Worker, WorkerSettings
 
 RUNS = 10  # of each length
 SHORT, LONG = 5, 35  # calls of a run: from the two, what a step costs and what a run costs beside its steps
@@ -79,7 +79,8 @@ class Measured:
 async def measured(url: str, result_bytes: int) -> Measured:
     """On a fresh database. `result_bytes`: how long what a tool says is; the model says a quarter of that."""
     with tempfile.TemporaryDirectory() as directory:
-        worker = Worker(url, [_subject(Path(directory), result_bytes)], version="0", concurrency=4)
+        settings = WorkerSettings(version="0", concurrency=4)
+        worker = Worker(url, [_subject(Path(directory), result_bytes)], settings)
         with counting(url, {worker.store.engine, worker.beats._database.engine}) as look:
             async with worker:
                 return await _measured(worker, url, look)

@@ -83,6 +83,7 @@ if TYPE_CHECKING:  # the public names. Editors and type checkers follow the impo
     from forge.durable.agent import DurableAgent as DurableAgent
     from forge.durable.agent import DurableResult as DurableResult
     from forge.durable.client import Runs as Runs
+    from forge.durable.worker import WorkerSettings as WorkerSettings
     from forge.evaluation.cases import EvalCase as EvalCase
     from forge.evaluation.cases import EvalExpect as EvalExpect
     from forge.evaluation.cases import EvalRun as EvalRun

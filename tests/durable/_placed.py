@@ -12,7 +12,7 @@ from forge.core.context import Scope
 from forge.core.messages import ToolCall
 from forge.core.tool import tool
 from forge.durable.engine.agents import for_stored_runs
-from forge.durable.worker import Worker
+from forge.durable.worker import Worker, WorkerSettings
 from tests.durable.working import script
 
 
@@ -38,7 +38,7 @@ def agent() -> Agent:
 async def main() -> None:
     database, directory, *offers = sys.argv[1:]
     subject = for_stored_runs(agent(), Scope(workspace=Path(directory)))
-    async with Worker(database, [subject], version="0", offers=offers):
+    async with Worker(database, [subject], WorkerSettings(version="0", offers=offers)):
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.read)
 

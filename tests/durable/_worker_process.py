@@ -22,7 +22,7 @@ from forge.core.provider import ModelRequest
 from forge.core.tool import tool
 from forge.durable.engine.agents import for_stored_runs
 from forge.durable.engine.queues import QueueLimits
-from forge.durable.worker import Worker
+from forge.durable.worker import Worker, WorkerSettings
 from forge.permissions.questions import approve_all
 
 
@@ -93,7 +93,7 @@ async def main(database: str, settings: dict[str, Any]) -> None:
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     agents = [subject(name) for name in settings.pop("agents", ["main"])]
-    async with Worker(database, agents, limits=limits, **settings) as worker:
+    async with Worker(database, agents, WorkerSettings(limits=limits, **settings)) as worker:
         print("ready", worker.id, flush=True)
         await ended.wait()
         print("drained" if await worker.drain(grace) else "left", flush=True)

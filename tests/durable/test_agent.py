@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from pydantic import BaseModel
 
 import forge
-from forge import Agent, Answer, DurableAgent, RunContext, Scope, ToolCall, rules, tool
+from forge import Agent, Answer, DurableAgent, RunContext, Scope, ToolCall, WorkerSettings, rules, tool
 from forge.core.errors import ToolError
 from forge.core.extras import install_command
 from tests.durable.working import script
@@ -129,9 +129,9 @@ async def test_outside_async_with_it_says_so_at_once(empty_sqlite: str, tmp_path
 )
 def test_settings_that_would_never_work_are_refused(settings: Any, words: str, sqlite: str) -> None:
     with pytest.raises(ToolError, match=words) as caught:
-        DurableAgent(Agent(script("hi")), sqlite, **settings)
+        WorkerSettings(**settings)
     assert caught.value.suggestion
-    DurableAgent(Agent(script("hi")), sqlite, queues=["default"], offers=(), concurrency=1)
+    DurableAgent(Agent(script("hi")), sqlite, worker=WorkerSettings(queues=["default"], offers=(), concurrency=1))
 
 
 async def test_whoever_waits_for_a_run_that_nobody_takes_is_told(

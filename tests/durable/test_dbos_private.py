@@ -23,8 +23,7 @@ from dbos._utils import INTERNAL_QUEUE_NAME
 from forge import Agent
 from forge.durable.engine import dbos_private
 from forge.durable.engine.dbos_private import JsonSerializer, refuse_pickles, run_migrations, use_whole_seconds
-from forge.durable.engine.segment import SEGMENT
-from forge.durable.engine.start_segments import Starter
+from forge.durable.engine.start_segments import SEGMENT, Starter
 from forge.durable.store import RunStore
 from tests.durable.working import begun, ended, script, working
 
@@ -140,7 +139,7 @@ async def test_a_pickle_in_its_own_queue_is_not_loaded(database: str, tmp_path: 
         async with working(database, Agent(script("done")), tmp_path) as worker:
             states: dict[str, str] = {}
             while states.get("twin") != "SUCCESS" or states["bomb"] == "ENQUEUED":
-                ids = {"workflow_ids": ["bomb", "twin"], "load_input": False, "load_output": False}
+                ids: dict[str, Any] = {"workflow_ids": ["bomb", "twin"], "load_input": False, "load_output": False}
                 found = await asyncio.to_thread(partial(client.list_workflows, **ids))
                 states = {one.workflow_id: one.status for one in found}
                 await asyncio.sleep(0.05)

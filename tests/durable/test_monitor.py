@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from forge import Agent, DurableAgent, Limits, Price, ToolCall, ToolError, Usage, tool
+from forge import Agent, DurableAgent, Limits, Price, ToolCall, ToolError, Usage, WorkerSettings, tool
 from forge.core.messages import Message
 from forge.durable.engine.background import unknown_result
 from forge.durable.monitor import health
@@ -165,11 +165,11 @@ def test_an_address_in_use_is_an_error_of_the_start_and_a_free_one_is_served(sql
         taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
         port = taken.sockets[0].getsockname()[1]
         with pytest.raises(ToolError, match="cannot listen on"):
-            async with DurableAgent(make_agent(), sqlite, health=f"127.0.0.1:{port}"):
+            async with DurableAgent(make_agent(), sqlite, worker=WorkerSettings(health=f"127.0.0.1:{port}")):
                 pass
         taken.close()
         await taken.wait_closed()
-        async with DurableAgent(make_agent(), sqlite, health="127.0.0.1:0") as durable:
+        async with DurableAgent(make_agent(), sqlite, worker=WorkerSettings(health="127.0.0.1:0")) as durable:
             assert durable._worker is not None
             assert (await ask(durable._worker, "/readyz"))[0] == 200
 
@@ -209,7 +209,9 @@ def test_several_workers_of_a_machine_share_a_range_of_ports(sqlite: str) -> Non
         taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
         port = taken.sockets[0].getsockname()[1]
         try:
-            async with DurableAgent(make_agent(), sqlite, health=f"127.0.0.1:{port}-{port + 50}") as durable:
+            async with DurableAgent(
+                make_agent(), sqlite, worker=WorkerSettings(health=f"127.0.0.1:{port}-{port + 50}")
+            ) as durable:
                 assert durable._worker is not None
                 assert durable._worker.health is not None
                 assert durable._worker.health.address.port > port

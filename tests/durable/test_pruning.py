@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from forge import Agent, DurableAgent
+from forge import Agent, DurableAgent, WorkerSettings
 from forge.durable.client import Runs
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun, Outcome
@@ -63,7 +63,9 @@ def test_each_part_has_its_own_time(store: RunStore) -> None:
 
 def test_a_worker_prunes_when_it_is_quiet(store: RunStore, tmp_path: Path) -> None:
     async def main() -> None:
-        async with DurableAgent(Agent(script("hi")), store.url, retention={"runs": 50}) as durable:
+        async with DurableAgent(
+            Agent(script("hi")), store.url, worker=WorkerSettings(retention={"runs": 50})
+        ) as durable:
             while len(store.list()) > 3:  # noqa: ASYNC110 - the worker tells nobody
                 await asyncio.sleep(0.05)
             assert (await durable.run("Hi")).text == "hi"

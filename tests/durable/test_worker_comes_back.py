@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 
 from forge import Agent
 from forge.core.errors import ErrorKind, ToolError
-from forge.durable.engine import engine
+from forge.durable.engine import queues
 from forge.durable.store.database import Database
 from forge.durable.store.heartbeats import Heartbeat, list_workers
 from forge.durable.worker import Worker
@@ -40,7 +40,7 @@ RAW = OperationalError("SELECT 1", {}, Exception("the connection is bad"))
 IN_WORDS = StoreError("the database cannot be reached", ErrorKind.SYSTEM)
 PLACES = [
     (Database, "migrate_engine", IN_WORDS),
-    (engine, "register", RAW),
+    (queues, "register", RAW),
     (Heartbeat, "start", IN_WORDS),
 ]
 
@@ -94,7 +94,7 @@ async def test_one_that_drains_while_it_comes_back_takes_nothing_more(sqlite: st
 
 
 async def test_at_its_first_start_the_database_fails_in_words(sqlite: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "register", fails_at_first(engine.register, RAW, 1))
+    monkeypatch.setattr(queues, "register", fails_at_first(queues.register, RAW, 1))
     with pytest.raises(StoreError, match="the connection is bad"):
         async with Worker(sqlite):
             pass

@@ -15,7 +15,7 @@ from forge.core.provider import ModelRequest
 from forge.durable.engine.agents import for_stored_runs
 from forge.durable.engine.follow_up import resume_run
 from forge.durable.store.rows import NewRun, RunInfo
-from forge.durable.worker import Worker
+from forge.durable.worker import Worker, WorkerSettings
 from forge.models.scripted import Scripted
 
 LONGEST = 120.0  # seconds that a run may take to come to rest on a busy machine
@@ -37,7 +37,8 @@ def script(*turns: Turn) -> Scripted:
 async def working(database: str, agent: Agent, workspace: Path, **settings: Any) -> AsyncIterator[Worker]:
     async with agent:
         subjects = [for_stored_runs(agent, Scope(workspace=workspace))]
-        async with Worker(database, subjects, version="0", **settings) as worker:
+        models = settings.pop("models", None)
+        async with Worker(database, subjects, WorkerSettings(version="0", **settings), models=models) as worker:
             yield worker
 
 

@@ -17,7 +17,7 @@ from forge.core.tool import tool
 from forge.durable.engine.agents import for_stored_runs
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import NewRun, RunStore
-from forge.durable.worker import Worker
+from forge.durable.worker import Worker, WorkerSettings
 from forge.permissions.questions import approve_all
 
 
@@ -83,7 +83,8 @@ def make_agent(order: Order, *, reconciles: bool) -> Agent:
 async def work(order: Order, *, reconciles: bool) -> None:
     """Works until all runs are over. A run that ends is noted by whoever sees it first."""
     agent = make_agent(order, reconciles=reconciles)
-    async with Worker(order.database, [agent], version="1", concurrency=AT_ONCE, every=0.5) as worker:
+    settings = WorkerSettings(version="1", concurrency=AT_ONCE, every=0.5)
+    async with Worker(order.database, [agent], settings) as worker:
         while True:
             await asyncio.sleep(1)
             noted = order.read_finished()

@@ -22,7 +22,7 @@ from forge.core.registry import ToolRegistry
 from forge.core.secrets import Secrets
 from forge.durable.client import Runs
 from forge.durable.engine.queues import DEFAULT
-from forge.durable.worker import Worker
+from forge.durable.worker import Worker, WorkerSettings
 from forge.permissions.policy import Rules
 from forge.permissions.questions import approve_all
 from forge.project.audit.log import NAME as LOG
@@ -125,17 +125,19 @@ class ConsoleState:
             await stack.enter_async_context(self.agent)
             if works:
                 limits = queue_limits(self.configuration)
-                settings = {"limits": limits, "queues": tuple(dict.fromkeys([DEFAULT, *limits])), **self.settings}
-                chores = project_chores(self.project) if self.has_model else ()
+                settings = WorkerSettings(
+                    **{"queues": tuple(dict.fromkeys([DEFAULT, *limits])), **self.settings},
+                    version=self.version,
+                    limits=limits,
+                    chores=project_chores(self.project) if self.has_model else (),
+                    keep_conversations=True,
+                )
                 worker = Worker(
                     self.database,
                     self.agents,
+                    settings,
                     models=models_for(self.agent),
                     watch=partial(log_events, self.workspace),
-                    version=self.version,
-                    chores=chores,
-                    keep_conversations=True,
-                    **settings,
                 )
                 self.worker = await stack.enter_async_context(worker)
                 worker.store.database.on_write(self.hub.nudge)

@@ -23,11 +23,11 @@ from forge.core.plain_values import brief
 from forge.durable.client import Runs
 from forge.durable.engine.agents import for_stored_runs
 from forge.durable.engine.attempt import end_tasks
-from forge.durable.engine.queues import DEFAULT, QueueLimits
+from forge.durable.engine.queues import DEFAULT
 from forge.durable.store.check_input import check_messages
 from forge.durable.store.encoding import run_result
 from forge.durable.store.rows import INITIAL_MESSAGES, RunInfo, Wait
-from forge.durable.worker import GRACE, Chore, Worker
+from forge.durable.worker import GRACE, Worker, WorkerSettings
 from forge.permissions.questions import Answer
 from forge.workspace.state import state_directory
 
@@ -49,23 +49,6 @@ class DurableResult(RunResult):
 
     run_id: str
     waits: tuple[Wait, ...] = ()
-
-
-class WorkerSettings(TypedDict, total=False):
-    """The settings of a `DurableAgent`'s worker; see `Worker`."""
-
-    name: str
-    version: str
-    queues: Sequence[str]
-    offers: Sequence[str]
-    concurrency: int
-    limits: Mapping[str, QueueLimits] | None
-    every: float
-    silent: float
-    chores: Sequence[Chore]
-    keep_conversations: bool
-    health: str
-    retention: Mapping[str, float] | None
 
 
 class SubmitParameters(TypedDict, total=False):
@@ -97,8 +80,7 @@ class DurableAgent:
         others: further agents whose runs this process works on; `submit(…, agent="name")` begins a run of one.
         drain: the seconds that runs have to end their turn at the end of `async with`. What is not over by then is
             handed to other workers.
-        worker: settings of the worker, such as `queues`, `concurrency` and `version`; `health="127.0.0.1:9464"` serves
-            `/healthz`, `/readyz` and `/metrics`; `retention={"runs": 30}` deletes runs 30 days after their end.
+        worker: the settings of the worker, such as its queues and its version.
 
     Example:
         >>> async def main():
@@ -117,9 +99,8 @@ class DurableAgent:
         deps: Callable[[Scope], DepsT | Awaitable[DepsT]] | None = None,
         others: Sequence[Agent[Any, Any]] = (),
         drain: float = GRACE,
-        **worker: Unpack[WorkerSettings],
+        worker: WorkerSettings | None = None,
     ) -> None:
-        _check_settings(worker)
         _check_agents([agent, *others])
         if deps is not None and not callable(deps):
             message = f"a DurableAgent was given deps={brief(deps)}, and a stored run cannot keep an object"
@@ -134,7 +115,7 @@ class DurableAgent:
         self.scope = scope if scope is not None else agent.scope
         self.database = database or local_database(self.scope.workspace)
         self.runs = Runs(self.database)
-        self._settings = worker
+        self._settings = worker or WorkerSettings()
         self._drain = drain
         self._worker: Worker | None = None
         self._open = AsyncExitStack()
@@ -147,14 +128,14 @@ class DurableAgent:
         database: str = "",
         *,
         drain: float = GRACE,
-        **worker: Unpack[WorkerSettings],
+        worker: WorkerSettings | None = None,
     ) -> None:
         """Works on the stored runs of these agents until SIGTERM or Ctrl-C, then drains: it takes no more runs, and
         each run ends its turn, for at most `drain` seconds. A second signal ends it at once.
         """
         _check_agents(agents)
         first, *others = agents
-        async with cls(first, database, others=others, drain=drain, **worker) as durable:
+        async with cls(first, database, others=others, drain=drain, worker=worker) as durable:
             await durable._work_until_signal()
 
     async def __aenter__(self) -> Self:
@@ -162,7 +143,7 @@ class DurableAgent:
             for agent in self.agents.values():
                 await self._open.enter_async_context(agent)
             stored = [for_stored_runs(agent, self.scope) for agent in self.agents.values()]
-            self._worker = await self._open.enter_async_context(Worker(self.database, stored, **self._settings))
+            self._worker = await self._open.enter_async_context(Worker(self.database, stored, self._settings))
         except BaseException:
             await self._open.aclose()
             raise
@@ -233,7 +214,7 @@ class DurableAgent:
                 tenant=tenant,
                 queue=queue,
                 priority=priority,
-                version=version or self._settings.get("version", ""),
+                version=version or self._settings.version,
                 scope={**(scope or {}), INITIAL_MESSAGES: given} if given else scope,
             )
         )
@@ -325,24 +306,6 @@ def _check_agents(agents: Sequence[Agent[Any, Any]]) -> None:
     if repeated := {name for name in names if names.count(name) > 1}:
         message = f"DurableAgent was given several agents named {', '.join(sorted(repeated))}"
         raise ToolError(message, ErrorKind.CONFIG, 'Give each its own name: Agent(…, name="billing").')
-
-
-def _check_settings(worker: Mapping[str, Any]) -> None:
-    for name in ("queues", "offers"):
-        names = worker.get(name, ())
-        if isinstance(names, str) or not isinstance(names, Sequence) or not all(_is_name(one) for one in names):
-            message = f"DurableAgent({name}={brief(names)}): expected a list of names"
-            raise ToolError(message, ErrorKind.VALIDATION, f'Write {name}=["default"].')
-    concurrency = worker.get("concurrency", 1)
-    if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
-        message = f"DurableAgent(concurrency={brief(concurrency)}): the worker would never run anything"
-        raise ToolError(
-            message, ErrorKind.VALIDATION, "Use a whole number of at least 1: the number of concurrent runs."
-        )
-
-
-def _is_name(name: object) -> bool:
-    return isinstance(name, str) and bool(name.strip())
 
 
 def local_database(workspace: Path) -> str:

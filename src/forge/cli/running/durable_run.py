@@ -40,7 +40,7 @@ from forge.durable.client.following import RunFollower
 from forge.durable.engine.attempt import ATTEMPTS
 from forge.durable.engine.queues import DEFAULT
 from forge.durable.store.rows import INITIAL_MESSAGES, MODEL, RunInfo
-from forge.durable.worker import Worker
+from forge.durable.worker import Worker, WorkerSettings
 from forge.models.scripted import Scripted
 from forge.project.project import Project
 from forge.project.runs.durable_runs import (
@@ -258,14 +258,8 @@ def watch_run(
     with refusals():
         limits = queue_limits(project.project.configuration)
         runs = Runs(project.database)
-    worker = Worker(
-        project.database,
-        [agent],
-        models=models_for(agent),
-        version=project.version,
-        queues=tuple(dict.fromkeys(queues)),
-        limits=limits,
-    )
+    settings = WorkerSettings(version=project.version, queues=tuple(dict.fromkeys(queues)), limits=limits)
+    worker = Worker(project.database, [agent], settings, models=models_for(agent))
     with closing(runs), LoopThread() as loop, open_agent(loop, agent), _run_worker(loop, worker):
         screen = Screen(make_view(options, flags, agent), broken=loop.cancel, plain=is_plain(options, flags))
         activity = ActivityStream(agent.secrets)

@@ -60,8 +60,8 @@ def _change_times(_: object, __: object, statement: str, parameters: Any, *___: 
 
 
 # 3. Pickles. Forge's data is JSON: with a pickle, anyone who can write to the database could run code. But DBOS
-# unpickles each row whose column `serialization` says so, with any serializer, and has no setting for it. The connections
-# give such a row another name, which DBOS does not know, so that it refuses the row.
+# unpickles each row whose column `serialization` says so, with any serializer, and has no setting for it. Our
+# connections give such a row another name, which DBOS does not know, so that it refuses the row.
 
 PICKLE, REFUSED = "py_pickle", "py_pickle, which Forge refuses"
 

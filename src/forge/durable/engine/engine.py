@@ -27,11 +27,12 @@ from forge.agent.agent import Agent
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
+from forge.durable.engine import queues as queueing
 from forge.durable.engine.agents import OfferedTools, list_runnable
 from forge.durable.engine.attempt import Models, WatchActivity, end_tasks, note_messages
 from forge.durable.engine.claims import Claim, Claims, Ended
 from forge.durable.engine.dbos_private import JsonSerializer, refuse_pickles, with_old_times
-from forge.durable.engine.queues import DEFAULT, QueueLimits, claim_key, offer_queue, register
+from forge.durable.engine.queues import DEFAULT, QueueLimits, claim_key, offer_queue
 from forge.durable.engine.start_segments import Starter, on_start, workflow_id
 from forge.durable.monitor.metrics import Counters
 from forge.durable.store import RunStore
@@ -169,7 +170,7 @@ class Engine:
     def _prepare(self) -> None:
         self.starter.client  # noqa: B018 - makes the tables
         # the limits of other queues too, so that any worker with forge.yaml sets them all
-        register(self.store.database, self.limits)
+        queueing.register(self.store.database, self.limits)
 
     def _launch(self) -> None:
         # the steps go through the store: DBOS itself begins and ends segments

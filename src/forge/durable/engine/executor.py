@@ -39,8 +39,7 @@ from forge.durable.store.rows import Wait
 from forge.durable.store.steps import Detail
 from forge.network.egress import use_egress
 from forge.pipeline.authorize import GuardEgress
-from forge.tools.run_code import RunCode
-from forge.tools.run_code.journal import journal_store
+from forge.tools.run_code.journal import KeepsJournal, journal_store
 
 log = logging.getLogger("forge.durable")
 
@@ -120,7 +119,7 @@ class RecordedExecutor(ToolExecutor):
         call that waits for a person has not begun.
         """
         call = ctx.call
-        if isinstance(ctx.tool, RunCode) or self._may_be_repeated(call):
+        if isinstance(ctx.tool, KeepsJournal) or self._may_be_repeated(call):
             return await proceed(ctx)
         with track_call(self.attempt, ctx) as tracked:
             is_part = isinstance(call, InnerCall) and call.parent in self._begun  # of a call whose intent is stored
@@ -168,7 +167,7 @@ class RecordedExecutor(ToolExecutor):
 
     async def _run_recorded(self, call: ToolCall, scope: Scope) -> ToolResult:
         """Runs a call as a step."""
-        if isinstance(self.registry.find(call.name), RunCode):
+        if isinstance(self.registry.find(call.name), KeepsJournal):
             return await self._run_script(call, scope)
         is_replayed = True
 

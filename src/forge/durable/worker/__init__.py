@@ -7,6 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NoReturn, Self
 
 from dbos import error as engine_error
@@ -15,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from forge.agent.agent import Agent
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
-from forge.core.plain_values import text_of
+from forge.core.plain_values import brief, text_of
 from forge.durable.client.pruning import Retention
 from forge.durable.engine import background
 from forge.durable.engine import background as background_programs
@@ -44,6 +45,59 @@ log = logging.getLogger("forge.durable")
 Chore = Callable[[Engine], Coroutine[Any, Any, object]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """The settings of a worker.
+
+    Args:
+        name: how its id begins; by default the name of the machine.
+        version: the version of the application; the worker takes only runs of it.
+        queues: the queues from which it takes runs.
+        offers: the kinds of calls that it takes, such as "gpu" for tools with `runs_on="gpu"`.
+        concurrency: how many runs it works on at once.
+        limits: the limits of queues, over all workers together.
+        every: the seconds between two heartbeats.
+        silent: the seconds without a heartbeat after which others take over its runs.
+        chores: functions of the engine that it calls in every round of its housekeeping.
+        keep_conversations: programs that a run of a named session left running continue until this worker leaves, since
+            a person may continue the session with another run. Otherwise they end with their run.
+        health: the address and port where it serves `/healthz`, `/readyz` and `/metrics`; empty: nowhere.
+        retention: the days that ended `runs`, their `events` and their `files` are kept; without one, for ever.
+
+    Example:
+        >>> WorkerSettings(queues=["default", "night"], retention={"runs": 30}).concurrency
+        10
+    """
+
+    name: str = ""
+    version: str = ""
+    queues: Sequence[str] = (DEFAULT,)
+    offers: Sequence[str] = ()
+    concurrency: int = 10
+    limits: Mapping[str, QueueLimits] = field(default_factory=dict)
+    every: float = EVERY
+    silent: float = SILENT
+    chores: Sequence[Chore] = ()
+    keep_conversations: bool = False
+    health: str = ""
+    retention: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, names in (("queues", self.queues), ("offers", self.offers)):
+            if isinstance(names, str) or not isinstance(names, Sequence) or not all(map(_is_name, names)):
+                message = f"WorkerSettings({name}={brief(names)}): expected a list of names"
+                raise ToolError(message, ErrorKind.VALIDATION, f'Write {name}=["default"].')
+        number: object = self.concurrency
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            message = f"WorkerSettings(concurrency={brief(number)}): the worker would never run anything"
+            hint = "Use a whole number of at least 1: the number of concurrent runs."
+            raise ToolError(message, ErrorKind.VALIDATION, hint)
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and bool(name.strip())
+
+
 class Worker:
     """Works on runs inside `async with`. At its end, active runs are handed back at once; `drain` first lets them end
     their turn.
@@ -53,45 +107,21 @@ class Worker:
         self,
         database: str,
         agents: Sequence[Agent] = (),
+        settings: WorkerSettings | None = None,
         *,
         models: Models | None = None,
         watch: WatchActivity | None = None,
-        name: str = "",
-        version: str = "",
-        queues: Sequence[str] = (DEFAULT,),
-        offers: Sequence[str] = (),
-        concurrency: int = 10,
-        limits: Mapping[str, QueueLimits] | None = None,
-        every: float = EVERY,
-        silent: float = SILENT,
-        chores: Sequence[Chore] = (),
-        keep_conversations: bool = False,
-        health: str = "",
-        retention: Mapping[str, float] | None = None,
     ) -> None:
-        """`retention`: the days that ended `runs`, their `events` and their `files` are kept; without one, for ever.
-
-        `health`: the address and port where it serves `/healthz`, `/readyz` and `/metrics`; empty: nowhere.
-
-        `keep_conversations`: programs that a run of a named session left running continue until this worker leaves,
-        since a person may continue the session with another run. Otherwise they end with their run.
-        """
-        keep = Retention(**retention or {})
-        self._chores: tuple[Chore, ...] = (*chores, *([Pruning(keep)] if keep != Retention() else ()))  # of every round
+        """`models`: returns the model of a name, for runs that ask for one. `watch`: subscribes to their activity."""
+        self.settings = settings = settings or WorkerSettings()
+        keep = Retention(**settings.retention)
+        pruning = [Pruning(keep)] if keep != Retention() else []
+        self._chores: tuple[Chore, ...] = (*settings.chores, *pruning)  # of every round
         # a step holds a connection for a millisecond or two, so a few serve many runs
-        self.store = RunStore(database, connections=min(CONNECTIONS, 2 + concurrency // 10))
+        self.store = RunStore(database, connections=min(CONNECTIONS, 2 + settings.concurrency // 10))
         self.agents = {agent.name: agent for agent in agents}
         self._models, self._watch, self._offered = models, watch, OfferedTools()
-        self.name = name
-        self._settings = {
-            "version": version,
-            "queues": queues,
-            "offers": offers,
-            "concurrency": concurrency,
-            "limits": limits,
-        }
-        self._every, self._silent = every, silent
-        self._health_at = ServedAddress.parse(health) if health else None
+        self._health_at = ServedAddress.parse(settings.health) if settings.health else None
         self.health: HealthServer | None = None
         self.counters = Counters()
         self._database = database
@@ -99,7 +129,6 @@ class Worker:
         self._is_here = asyncio.Event()  # cleared while it comes back
         self._renew()
         self._sharing = 1
-        self._keep_conversations = keep_conversations
         self._ticking: asyncio.Task[None] | None = None
 
     @property
@@ -218,7 +247,7 @@ class Worker:
             "worker %s sent no heartbeat for too long: other workers took over its runs, and it restarts", self.id
         )
         await self._leave(in_good_order=False)
-        pause, logged_at = self._every, -SPEAKS
+        pause, logged_at = self.settings.every, -SPEAKS
         while True:
             self._renew()  # also after a failed attempt, which may have left a row of that id
             try:
@@ -254,9 +283,11 @@ class Worker:
                 await self._come_back()
             await self._run_guarded(self._hear_calls)
             await self._run_guarded(
-                lambda: background_programs.end_finished(self.store, keep_conversations=self._keep_conversations)
+                lambda: background_programs.end_finished(
+                    self.store, keep_conversations=self.settings.keep_conversations
+                )
             )
-            if time.monotonic() - looked > FORGOTTEN * self._every:
+            if time.monotonic() - looked > FORGOTTEN * self.settings.every:
                 looked = time.monotonic()
                 await self._run_guarded(self._requeue_forgotten)
             await asyncio.sleep(TICK)
@@ -310,8 +341,18 @@ class Worker:
 
     def _renew(self) -> None:
         """Makes an engine and a heartbeat with a new id."""
-        worker, settings = new_worker_id(self.name), dict[str, Any](self._settings)
-        self.engine = Engine(self._database, workflow.segment, worker=worker, store=self.store, **settings)
+        settings = self.settings
+        self.engine = Engine(
+            self._database,
+            workflow.segment,
+            worker=new_worker_id(settings.name),
+            version=settings.version,
+            queues=settings.queues,
+            offers=settings.offers,
+            concurrency=settings.concurrency,
+            limits=settings.limits,
+            store=self.store,
+        )
         engine = self.engine
         engine.agents, engine.taking = self.agents, not self._draining
         engine.counters = self.counters
@@ -325,7 +366,7 @@ class Worker:
             version=self.engine.version,
             concurrency=self.engine.concurrency,
             running=lambda: len(self.engine.list_running()),
-            every=self._every,
-            silent=self._silent,
+            every=settings.every,
+            silent=settings.silent,
         )
         self.beats.draining = self._draining

@@ -23,7 +23,7 @@ from forge.durable.store import RunStore, heartbeats
 from forge.durable.store.encoding import run_result
 from forge.durable.store.heartbeats import WorkerInfo, list_workers
 from forge.durable.store.rows import RunInfo
-from forge.durable.worker import Chore, Worker
+from forge.durable.worker import Chore, Worker, WorkerSettings
 from forge.durable.worker import schedules as occurrences
 from forge.durable.worker.housekeeping import Pruning, deliver_ended
 from forge.durable.worker.schedules import Schedules, fire_due
@@ -81,16 +81,18 @@ class ProjectWorker:
         self.worker = Worker(
             self.database,
             [agent],
+            WorkerSettings(
+                name=flags.name,
+                version=flags.version,
+                queues=self.queues,
+                offers=flags.offers,
+                concurrency=flags.concurrency,
+                limits=limits,
+                chores=[*project_chores(project), *self._pruning()],
+                health=_own_address(flags.health or health_address(project.configuration)),
+            ),
             models=models_for(agent),
             watch=partial(log_events, workspace),
-            name=flags.name,
-            version=flags.version,
-            queues=self.queues,
-            offers=flags.offers,
-            concurrency=flags.concurrency,
-            limits=limits,
-            chores=[*project_chores(project), *self._pruning()],
-            health=_own_address(flags.health or health_address(project.configuration)),
         )
 
     def _pruning(self) -> list[Chore]:

@@ -54,6 +54,8 @@ class RunCode(
 ):
     """Run a Python script that calls your tools as async functions, and return the value of its last expression."""
 
+    keeps_journal = True
+
     def __init__(self, registry: ToolRegistry, limits: ScriptLimits | None = None) -> None:
         self._registry = registry
         self._limits = limits

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import is_flat
@@ -21,6 +21,15 @@ from forge.core.result import ToolResult
 
 MOST_WAITING = 1_000  # scripts in memory, the oldest out
 LONGEST = 4_000  # characters of a call that are kept as they are
+
+
+@runtime_checkable
+class KeepsJournal(Protocol):
+    """A tool whose calls of other tools are kept in `journal_store`: a call can be run again, and repeats none of
+    them. A durable run records these calls instead of the call itself.
+    """
+
+    keeps_journal: bool
 
 
 KeptCall = str | tuple[str, dict[str, Any]]
