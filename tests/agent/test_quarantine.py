@@ -96,6 +96,15 @@ async def test_everything_else_stays_inside_and_the_error_repeats_nothing_of_it(
     assert len(requests) == (1 if isinstance(reply, ToolCall) else 2)
 
 
+async def test_a_field_without_a_name_does_not_make_the_object_optional():
+    output = {"type": "object", "properties": {"": {"type": "string", "maxLength": 9}, "mood": MOOD}}
+    message, _ = await answer_of(['"DE12"'] * 2, output)
+    assert message.is_error
+    assert "declared fields alone" in message.text
+    message, _ = await answer_of('{"": "DE12", "mood": "glad"}', output)
+    assert (message.text, message.is_error) == ('{"": "DE12", "mood": "glad"}', False)
+
+
 async def test_an_unfit_answer_may_be_corrected_once():
     message, requests = await answer_of(["It sounds angry.", '"angry"'], MOOD)
     assert message.text == '"angry"'
@@ -118,6 +127,7 @@ async def test_an_unfit_answer_may_be_corrected_once():
         ({"type": "integer", "multipleOf": 5}, "multipleOf, which is not checked"),
         ({"$ref": "#/$defs/x", "$defs": {"x": {"$ref": "#/$defs/x"}}}, "no JSON Schema"),
         ({"enum": []}, "between 1 and"),
+        ({"type": "integer", "exclusiveMinimum": 10**400}, "must be numbers"),
     ],
 )
 async def test_a_type_that_could_carry_free_text_is_refused_before_anything_is_read(output, why):

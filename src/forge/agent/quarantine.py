@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
@@ -102,9 +101,6 @@ async def read_in_quarantine(
         return adapter.validate_json(json.dumps(value))
     except ValidationError:
         raise _refuse("the type itself does not accept it") from None
-
-
-__all__ = ["Quarantine", "Shape", "read_in_quarantine", "read_shape"]
 
 
 # Runs a quarantined task: gets the text, asks the model without tools, returns the checked value.
@@ -209,7 +205,9 @@ ALLOWED = (
     "Allowed are: an enum; boolean; integer; number; a string with format date, date-time or time; a string with"
     f" maxLength of at most {LONGEST_TEXT}; and a flat object of these."
 )
-_HIDDEN = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn"})  # line breaks, and characters that nobody sees
+_VISIBLE = r"^[^\p{C}\p{Zl}\p{Zp}]*$"  # no line breaks, and no characters that nobody sees
+_UNFIT = "unfit"
+_IS_TEXT = {"type": "is-instance", "cls": str}
 _MOMENTS: dict[str, Any] = {"date": date, "date-time": datetime, "time": time}
 _KNOWN = frozenset(
     "type enum const anyOf minimum maximum exclusiveMinimum exclusiveMaximum format minLength maxLength pattern".split()
@@ -221,127 +219,11 @@ class Unfit(Exception):
     """An answer that does not fit. Its words never contain a part of the answer: another model reads them."""
 
 
-class Kind(Protocol):
-    """One allowed type of a value."""
+class Kind(NamedTuple):
+    """One allowed type of a value, as pydantic's core checks it."""
 
-    @property
-    def is_closed(self) -> bool:
-        """Returns whether all values are known before: such a value cannot carry anything of what was read."""
-
-    def check(self, value: Any) -> Any:
-        """Returns the value. Raises `Unfit`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One of the listed values."""
-
-    values: tuple[Any, ...]
-    is_closed = True
-
-    def check(self, value: Any) -> Any:
-        for one in self.values:
-            if type(one) is type(value) and one == value:
-                return one
-        raise Unfit("is none of the listed values")
-
-
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """True or false."""
-
-    is_closed = True
-
-    def check(self, value: Any) -> Any:
-        if not isinstance(value, bool):
-            raise Unfit("is neither true nor false")
-        return value
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """A number between two bounds. It is closed where both bounds were declared."""
-
-    is_whole: bool
-    minimum: float
-    maximum: float
-    is_closed: bool
-
-    def check(self, value: Any) -> Any:
-        if isinstance(value, bool) or not isinstance(value, int if self.is_whole else int | float):
-            raise Unfit("is not a whole number" if self.is_whole else "is not a number")
-        if not (math.isfinite(value) and self.minimum <= value <= self.maximum):
-            raise Unfit(f"is not between {self.minimum:g} and {self.maximum:g}")
-        return value
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A date, a time, or both, as ISO 8601 writes them."""
-
-    form: str
-    is_closed = True
-
-    def check(self, value: Any) -> Any:
-        try:
-            return _MOMENTS[self.form].fromisoformat(value).isoformat()  # in our spelling, not in that of the answer
-        except (TypeError, ValueError):
-            raise Unfit(f"is not a {self.form} as in ISO 8601") from None
-
-
-@dataclass(frozen=True, slots=True)
-class ShortText:
-    """One line of visible characters, up to a length; `pattern` must fit the whole text."""
-
-    longest: int
-    shortest: int = 0
-    matcher: Any = None
-    is_closed = False
-
-    def check(self, value: Any) -> Any:
-        if not isinstance(value, str):
-            raise Unfit("is not a text")
-        if len(value) > self.longest:
-            raise Unfit(f"is longer than {self.longest} characters")
-        if len(value) < self.shortest:
-            raise Unfit(f"is shorter than {self.shortest} characters")
-        if any(unicodedata.category(one) in _HIDDEN for one in value):
-            raise Unfit("has a line break or an invisible character")
-        if self.matcher is not None and not self.matcher.isinstance_python(value):
-            raise Unfit("does not match the pattern")
-        return value
-
-
-@dataclass(frozen=True, slots=True)
-class Nothing:
-    """null."""
-
-    is_closed = True
-
-    def check(self, value: Any) -> Any:
-        if value is not None:
-            raise Unfit("is not null")
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class Either:
-    """A value of one of several types, such as a number or null."""
-
-    kinds: tuple[Kind, ...]
-
-    @property
-    def is_closed(self) -> bool:
-        return all(kind.is_closed for kind in self.kinds)
-
-    def check(self, value: Any) -> Any:
-        problems = []
-        for kind in self.kinds:
-            try:
-                return kind.check(value)
-            except Unfit as unfit:
-                problems.append(str(unfit))
-        raise Unfit(", and ".join(problems))
+    schema: Any
+    is_closed: bool = True  # all values are known before: such a value cannot carry anything of what was read
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,37 +231,36 @@ class Shape:
     """The declared type of an answer: one value, or the fields of a flat object."""
 
     schema: Mapping[str, Any]
-    fields: Mapping[str, Kind]  # "" alone: the answer is one value
-    required: frozenset[str]
-
-    @property
-    def is_closed(self) -> bool:
-        """Returns whether no value can carry words of what was read."""
-        return all(kind.is_closed for kind in self.fields.values())
+    validator: Any
+    is_closed: bool  # no value can carry words of what was read
+    is_object: bool = False
 
     def read(self, text: str) -> Any:
         """Returns the checked value of an answer that is JSON alone. Raises `Unfit`."""
+        from pydantic_core import ValidationError
+
         try:
-            value = json.loads(_without_fence(text))
+            return self.validator.validate_python(json.loads(_without_fence(text)))
+        except ValidationError as error:
+            raise Unfit(self._describe(error.errors(include_url=False, include_input=False))) from None
         except (ValueError, RecursionError):
             raise Unfit("it is not JSON alone") from None
-        if "" in self.fields:
-            return self._check("", value)
-        if not isinstance(value, dict) or value.keys() - self.fields.keys():
-            raise Unfit("it is not an object with the declared fields alone")
-        if missing := sorted(self.required - value.keys()):
-            raise Unfit(f"it has no {', '.join(missing)}")
-        return {name: self._check(name, value[name]) for name in self.fields if name in value}
 
-    def _check(self, name: str, value: Any) -> Any:
-        try:
-            return self.fields[name].check(value)
-        except Unfit as unfit:
-            raise Unfit(f"{name or 'it'} {unfit}") from None
+    def _describe(self, errors: list[Any]) -> str:
+        """Returns what is wrong with an answer: names of declared fields and our own words, nothing of the answer."""
+        if any(one["type"] not in ("missing", _UNFIT) for one in errors):
+            return "it is not an object with the declared fields alone"
+        if missing := sorted(one["loc"][0] for one in errors if one["type"] == "missing"):
+            return f"it has no {', '.join(missing)}"
+        first = errors[0]["loc"][0] if self.is_object else "it"
+        problems = [one["msg"] for one in errors if not self.is_object or one["loc"][0] == first]
+        return f"{first or 'it'} {', and '.join(problems)}"
 
 
 def read_shape(schema: Any) -> Shape:
     """Reads the JSON Schema of an answer. Raises `ToolError` for anything that could carry free text."""
+    from pydantic_core import SchemaValidator  # heavy: only where it is asked for
+
     if not isinstance(schema, Mapping) or not schema:
         raise _refuse_shape("output is missing or is no JSON Schema")
     shared = schema.get("$defs", {})
@@ -387,15 +268,21 @@ def read_shape(schema: Any) -> Shape:
     top = _resolve(schema, shared)
     properties = top.get("properties")
     if top.get("type") != "object":
-        return Shape(schema, {"": _read_kind(top, shared, "the answer")}, frozenset({""}))
+        kind = _read_kind(top, shared, "the answer")
+        return Shape(schema, SchemaValidator(kind.schema), kind.is_closed)
     if not isinstance(properties, Mapping) or not 1 <= len(properties) <= MOST_FIELDS:
         raise _refuse_shape(f"an object needs properties, between 1 and {MOST_FIELDS}")
     if top.get("additionalProperties") not in (None, False):
         raise _refuse_shape("additionalProperties would let any field through")
-    fields = {str(name): _read_kind(_resolve(one, shared), shared, str(name)) for name, one in properties.items()}
+    kinds = {str(name): _read_kind(_resolve(one, shared), shared, str(name)) for name, one in properties.items()}
     required = top.get("required", ())
     names = required if isinstance(required, Sequence) and not isinstance(required, str) else ()
-    return Shape(schema, fields, frozenset(map(str, names)) & fields.keys())
+    fields = {
+        name: {"type": "typed-dict-field", "schema": one.schema, "required": name in names}
+        for name, one in kinds.items()
+    }
+    validator: Any = {"type": "typed-dict", "fields": fields, "extra_behavior": "forbid"}
+    return Shape(schema, SchemaValidator(validator), all(kind.is_closed for kind in kinds.values()), is_object=True)
 
 
 def _read_kind(schema: Mapping[str, Any], shared: Mapping[str, Any], name: str) -> Kind:
@@ -408,22 +295,38 @@ def _read_kind(schema: Mapping[str, Any], shared: Mapping[str, Any], name: str) 
         parts = schema["anyOf"]
         if not isinstance(parts, list) or not 1 <= len(parts) <= 5:
             raise _refuse_shape(f"anyOf of {name} needs up to five types")
-        return Either(tuple(_read_kind(_resolve(one, shared), shared, name) for one in parts))
+        kinds = [_read_kind(_resolve(one, shared), shared, name) for one in parts]
+        either = {"type": "union", "choices": [kind.schema for kind in kinds], "mode": "left_to_right"}
+        return Kind(either, all(kind.is_closed for kind in kinds))
     match schema.get("type"):
         case "boolean":
-            return Flag()
+            return Kind(_check(({"type": "bool", "strict": True}, "is neither true nor false")))
         case "null":
-            return Nothing()
+            return Kind(_check(({"type": "none"}, "is not null")))
         case "integer" | "number" as kind:
             return _read_number(schema, kind == "integer", name)
         case "string" if schema.get("format") in _MOMENTS:
-            return Moment(schema["format"])
+            return _read_moment(schema["format"])
         case "string":
             return _read_text(schema, name)
     raise _refuse_shape(f"{name} has the type {str(schema.get('type'))[:40]!r}")
 
 
-def _read_choice(schema: Mapping[str, Any], name: str) -> Choice:
+def _check(*checks: tuple[Any, str]) -> Any:
+    """Returns the schema of several checks, each with what is wrong where it fails."""
+    steps = [
+        {"type": "custom-error", "schema": one, "custom_error_type": _UNFIT, "custom_error_message": message}
+        for one, message in checks
+    ]
+    return {"type": "chain", "steps": steps}
+
+
+def _call(function: Callable[[Any], Any]) -> Any:
+    """Returns the schema of a function that raises `ValueError`, or returns the value."""
+    return {"type": "function-plain", "function": {"type": "no-info", "function": function}}
+
+
+def _read_choice(schema: Mapping[str, Any], name: str) -> Kind:
     values = schema["enum"] if "enum" in schema else [schema["const"]]
     if not isinstance(values, list | tuple) or not 1 <= len(values) <= MOST_CHOICES:
         raise _refuse_shape(f"enum of {name} needs between 1 and {MOST_CHOICES} values")
@@ -432,22 +335,50 @@ def _read_choice(schema: Mapping[str, Any], name: str) -> Choice:
             raise _refuse_shape(
                 f"enum of {name} may have texts of up to {LONGEST_TEXT} characters, numbers and booleans"
             )
-    return Choice(tuple(values))
+
+    def find(value: Any) -> Any:
+        found = [one for one in values if type(one) is type(value) and one == value]  # true is not 1
+        if not found:
+            raise ValueError
+        return found[0]
+
+    return Kind(_check((_call(find), "is none of the listed values")))
 
 
-def _read_number(schema: Mapping[str, Any], is_whole: bool, name: str) -> Number:
+def _read_number(schema: Mapping[str, Any], is_whole: bool, name: str) -> Kind:
     bounds = [schema[key] for key in schema if key.lower().endswith("minimum") or key.lower().endswith("maximum")]
-    if any(not isinstance(one, int | float) or isinstance(one, bool) for one in bounds):
+    if any(not isinstance(one, int | float) or isinstance(one, bool) or not abs(one) < 1e300 for one in bounds):
         raise _refuse_shape(f"minimum and maximum of {name} must be numbers")
     low, high = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
     if "exclusiveMinimum" in schema:
         low = max(low, math.nextafter(schema["exclusiveMinimum"], math.inf))
     if "exclusiveMaximum" in schema:
         high = min(high, math.nextafter(schema["exclusiveMaximum"], -math.inf))
-    return Number(is_whole, max(low, -LARGEST), min(high, LARGEST), math.isfinite(low) and math.isfinite(high))
+    is_closed, low, high = math.isfinite(low) and math.isfinite(high), max(low, -LARGEST), min(high, LARGEST)
+    number: Any = {"type": "int", "strict": True}
+    between: Any = {**number, "ge": math.ceil(low), "le": math.floor(high)}
+    if not is_whole:
+        fraction = {"type": "float", "strict": True}
+        bounded = {**fraction, "ge": low, "le": high, "allow_inf_nan": False}
+        number, between = ({"type": "union", "choices": two} for two in ([number, fraction], [between, bounded]))
+    checks = (
+        (number, f"is not a {'whole ' if is_whole else ''}number"),
+        (between, f"is not between {low:g} and {high:g}"),
+    )
+    return Kind(_check(*checks), is_closed)
 
 
-def _read_text(schema: Mapping[str, Any], name: str) -> ShortText:
+def _read_moment(form: str) -> Kind:
+    def respell(value: Any) -> str:
+        return str(_MOMENTS[form].fromisoformat(value).isoformat())  # in our spelling, not in that of the answer
+
+    problem = f"is not a {form} as in ISO 8601"
+    return Kind(_check((_IS_TEXT, problem), (_call(respell), problem)))
+
+
+def _read_text(schema: Mapping[str, Any], name: str) -> Kind:
+    from pydantic_core import SchemaError, SchemaValidator
+
     longest = schema.get("maxLength")
     if not isinstance(longest, int) or isinstance(longest, bool) or not 1 <= longest <= LONGEST_TEXT:
         raise _refuse_shape(f"{name} is a text without a maxLength between 1 and {LONGEST_TEXT}")
@@ -456,15 +387,20 @@ def _read_text(schema: Mapping[str, Any], name: str) -> ShortText:
     shortest = schema.get("minLength", 0)
     if not isinstance(shortest, int) or shortest > longest:
         raise _refuse_shape(f"minLength of {name} must be a whole number up to its maxLength")
-    pattern = schema.get("pattern")
-    if pattern is None:
-        return ShortText(longest, shortest)
-    from pydantic_core import SchemaError, SchemaValidator, core_schema  # its patterns take linear time
-
-    try:
-        return ShortText(longest, shortest, SchemaValidator(core_schema.str_schema(pattern=f"^(?:{pattern})$")))
-    except SchemaError:
-        raise _refuse_shape(f"the pattern of {name} cannot be used") from None
+    checks: list[tuple[Any, str]] = [
+        (_IS_TEXT, "is not a text"),
+        ({"type": "str", "pattern": _VISIBLE}, "has a line break or an invisible character"),
+        ({"type": "str", "max_length": longest}, f"is longer than {longest} characters"),
+        ({"type": "str", "min_length": max(shortest, 0)}, f"is shorter than {shortest} characters"),
+    ]
+    if (pattern := schema.get("pattern")) is not None:
+        matches: Any = {"type": "str", "pattern": f"^(?:{pattern})$"}  # its patterns take linear time
+        try:
+            SchemaValidator(matches)
+        except SchemaError:
+            raise _refuse_shape(f"the pattern of {name} cannot be used") from None
+        checks.append((matches, "does not match the pattern"))
+    return Kind(_check(*checks), is_closed=False)
 
 
 def _resolve(schema: Any, shared: Mapping[str, Any]) -> Mapping[str, Any]:
