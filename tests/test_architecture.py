@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +68,24 @@ def test_the_first_run_of_an_agent_loads_nothing_that_it_does_not_need():
         "-c", f"{FIRST_USE}\nimport sys\nprint([one for one in {NOT_AT_FIRST_USE!r} if one in sys.modules])"
     )
     assert (found.stdout.strip(), found.returncode) == ("[]", 0), found.stderr
+
+
+OPENS_CONNECTIONS = re.compile(
+    r"\b(?:Async)?(?:ConnectionPool|HTTPProxy|SOCKSProxy|HTTPConnection|HTTPTransport|Client)\(|\bHTTPSConnection\("
+    r"|\b(?:urlopen|urlretrieve|open_connection|create_connection|sock_connect)\(|httpx2\.(?:get|post|request|stream)\("
+)
+
+
+def test_requests_leave_from_one_place():
+    """Other programs' clients, such as that of MCP, get a transport of ours."""
+    source = Path(forge.__file__).parent
+    found = {
+        (file.relative_to(source).as_posix(), match[0].rstrip("("))
+        for file in source.rglob("*.py")
+        for match in OPENS_CONNECTIONS.finditer(file.read_text())
+    }
+    assert found == {("network/connections.py", "AsyncConnectionPool"), ("mcp/guarded_http.py", "AsyncClient")}
+    assert "AsyncClient(\n        transport=transport," in (source / "mcp/guarded_http.py").read_text()
 
 
 def test_defining_and_registering_a_tool_builds_no_schema():

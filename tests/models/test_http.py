@@ -6,7 +6,10 @@ import asyncio
 import gc
 import time
 import traceback
+from base64 import b64encode
 from email.utils import formatdate
+from gzip import compress
+from ipaddress import ip_address
 
 import pytest
 from hypothesis import given, settings
@@ -20,7 +23,9 @@ from forge.models.http import post
 from forge.models.http.events import EventReader
 from forge.models.http.outgoing import BrokeOff, PromptTooLong
 from forge.models.http.post import SentEvent, post_stream, stream_error
-from forge.network import connections as model_client
+from forge.network import connections
+from forge.network.address import read_url
+from forge.network.egress import CredentialEgress
 from tests.models.serving import CUT, RESET, Reply, Server, named_sse, refusal, serving, sse, stream
 
 KEY = "sk-live/Ab+c==0123456789"
@@ -335,6 +340,26 @@ async def test_closing_the_generator_closes_the_connection_at_once():
         await server.left.wait()
 
 
+def packed(body: bytes, encoding: str) -> Reply:
+    pieces = [body[at : at + 3] for at in range(0, len(body), 3)]
+    return Reply(pieces, headers={"Content-Type": "text/event-stream", "Content-Encoding": encoding})
+
+
+async def test_an_answer_that_is_compressed_is_read_or_explained():
+    body = compress(sse({"n": 1}, {"n": 2}))
+    async with serving(packed(body, "gzip"), packed(body, "br"), packed(body[:-9], "gzip")) as server:
+        assert await ask(server) == EVENTS
+        assert "compressed with 'br'" in (await failure(server, attempts=1)).message
+        assert "ends too early" in (await failure(server, attempts=1)).message
+    assert server.asked[0].headers["accept-encoding"] == "identity"
+
+
+async def test_an_error_that_is_compressed_is_told():
+    told = compress(b'{"error": {"message": "Bad thing"}}')
+    async with serving(Reply([told], 400, {"Content-Type": "application/json", "Content-Encoding": "gzip"})) as server:
+        assert "Bad thing" in (await failure(server)).message
+
+
 async def test_one_connection_serves_many_requests():
     async with serving(GOOD) as server:
         for _ in range(5):
@@ -348,14 +373,14 @@ async def test_many_requests_run_side_by_side():
     assert all(answer == EVENTS for answer in answers)
 
 
-def test_a_loop_takes_its_client_with_it():
+def test_a_loop_takes_its_connections_with_it():
     async def once():
         async with serving(GOOD) as server:
             return await ask(server)
 
     assert asyncio.run(once()) == asyncio.run(once()) == EVENTS
     gc.collect()
-    assert not model_client._clients
+    assert not connections._pools
 
 
 @pytest.mark.parametrize(
@@ -503,6 +528,44 @@ async def test_a_key_in_a_url_is_not_told():
     async with serving(refusal(400)) as server:
         error = await failure(server.url.replace("http://", f"http://user:{KEY[:6]}pass@") + f"/?key={KEY}")
     assert "pass" not in error.message
+
+
+async def test_a_login_in_a_url_is_sent_as_a_header():
+    async with serving(GOOD) as server:
+        await ask(server.url.replace("http://", "http://ada:s%3Aecret@"), headers={})
+    assert server.asked[0].headers["authorization"] == f"Basic {b64encode(b'ada:s:ecret').decode()}"
+    assert server.asked[0].headers["host"] == server.url.removeprefix("http://")
+
+
+@pytest.mark.parametrize("host", ["169.254.169.254", "metadata.google.internal", "[fd00:ec2::254]", "0xa9fea9fe"])
+async def test_a_model_is_not_asked_where_a_cloud_gives_out_credentials(host):
+    error = await failure(f"http://{host}/v1/chat", attempts=3)
+    assert error.kind == ErrorKind.CONFIG
+    assert "metadata address" in error.message
+    url = read_url(f"http://{host}/latest")
+    CredentialEgress().judge(url)  # a person's own login may ask there
+    assert CredentialEgress().judge_addresses(url, [ip_address("169.254.169.254")])
+
+
+async def test_a_name_that_leads_nowhere_is_tried_again_and_a_url_that_is_none_is_not():
+    error = await failure("http://nowhere.invalid/v1", attempts=2)
+    assert "no connection: the name nowhere.invalid cannot be resolved" in error.message
+    assert "(tried 2 times)" in error.message
+    assert "tried" not in (await failure("ftp://nowhere.invalid/v1", attempts=2)).message
+
+
+async def test_the_environments_proxy_counts_for_models_if_it_is_trusted(monkeypatch):
+    async with serving(GOOD) as proxy, serving(GOOD) as server:
+        for name in ("HTTP_PROXY", "http_proxy"):
+            monkeypatch.setenv(name, proxy.url)
+        assert await ask(server) == EVENTS
+        assert proxy.opened == 0
+        monkeypatch.setenv("FORGE_TRUST_ENV", "1")
+        assert await ask(server) == EVENTS
+        assert (proxy.opened, len(server.asked)) == (1, 1)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        assert await ask(server) == EVENTS
+        assert (proxy.opened, len(server.asked)) == (1, 2)
 
 
 async def test_harmless_headers_stay_readable():

@@ -20,6 +20,7 @@ from forge.models.http import post
 from forge.models.http.outgoing import NoTools
 from forge.models.local import find_local_servers, is_loopback
 from forge.models.vendors import Server, default_model, local_servers, provider_for
+from forge.network import connections
 from tests.models.serving import Reply, refusal, serving, sse, stream
 
 LISTED = Reply(
@@ -106,10 +107,10 @@ def test_only_this_machine_is_asked(monkeypatch, url, near):
     assert is_loopback(url) is near
     if not near:
 
-        def connect(*_: object, **__: object) -> None:
+        async def connect(*_: object, **__: object) -> None:
             raise AssertionError("a connection was tried")
 
-        monkeypatch.setattr(socket, "create_connection", connect)
+        monkeypatch.setattr(connections.GuardedBackend, "connect_tcp", connect)
         assert find_local_servers({"ollama": url}) == []
 
 

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.network import connections
 from forge.network.client import fetch
 from forge.network.egress import Egress, use_egress
 from forge.network.headers import RequestLimits
@@ -329,3 +330,17 @@ async def test_what_a_server_says_instead_of_http_is_not_repeated():
         with pytest.raises(ToolError, match="not valid HTTP") as caught:
             await fetch("GET", server.url, egress=HERE)
     assert "Ignore" not in str(caught.value)
+
+
+async def test_many_egresses_keep_few_pools_and_close_none_that_is_in_use():
+    release = asyncio.Event()
+    async with serving(Reply([b"slow", release.wait, b"ly"], framing="chunked")) as slow, serving(page()) as server:
+        waiting = asyncio.create_task(fetch("GET", slow.url, egress=HERE))
+        await slow.came.wait()
+        for number in range(3 * connections.MOST_POOLS):
+            egress = Egress(private=("127.0.0.1", f"host{number}.example"))
+            assert (await fetch("GET", server.url, egress=egress)).body == b"hello"
+        ours = [key for key in connections._pools if key.loop is asyncio.get_running_loop()]
+        assert len(ours) <= connections.MOST_POOLS + 1
+        release.set()
+        assert (await waiting).body == b"slowly"

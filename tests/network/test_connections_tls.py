@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-import httpx2
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.provider import ProviderError
+from forge.models.http.post import SentEvent, post_stream
 from forge.network import connections as tls
 from forge.network.client import fetch
-from forge.network.connections import model_client
 from forge.network.egress import Egress
 from forge.network.headers import RequestLimits
 from tests.network.authority import Authority, make_authority
@@ -85,17 +85,24 @@ async def test_http_spoken_to_https_and_the_other_way_round_are_errors(authority
 
 
 @pytest.mark.usefixtures("trusted")
-async def test_models_and_tools_trust_the_same_certificates(authority):
-    async with serving(page("secure"), tls=authority.certify("DNS:localhost")) as server:
+async def test_models_and_tools_trust_the_same_certificates(authority, tmp_path):
+    async def ask_model(url: str) -> list[str]:
+        events = post_stream(url, headers={}, body={}, label="openai", attempts=1)
+        return [event.data async for event in events if isinstance(event, SentEvent)]
+
+    async with serving(page("data: secure", "text/event-stream"), tls=authority.certify("DNS:localhost")) as server:
         url = f"https://localhost:{server.port}/x"
-        client = await model_client(secure=True)
-        assert (await client.get(url)).content == (await fetch("GET", url, egress=LOCAL)).body == b"secure"
-        assert await model_client(secure=True) is client
-        unknown = await model_client(secure=False)  # it knows no certificates at all
-        with pytest.raises(httpx2.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
-            await unknown.get(url)
+        assert (await fetch("GET", url, egress=LOCAL)).body == b"data: secure"
+        assert await ask_model(url) == ["secure"]
+    unknown = make_authority(tmp_path)
+    async with serving(page("data: secure"), tls=unknown.certify("DNS:localhost")) as server:
+        with pytest.raises(ProviderError, match="no secure connection"):
+            await ask_model(f"https://localhost:{server.port}/x")
 
 
 @pytest.mark.usefixtures("trusted")
-async def test_calls_that_begin_together_share_one_client():
-    assert len({id(client) for client in await asyncio.gather(*(model_client(secure=True) for _ in range(5)))}) == 1
+async def test_calls_that_begin_together_share_one_pool(authority):
+    async with serving(page("secure"), tls=authority.certify("DNS:localhost")) as server:
+        url, before = f"https://localhost:{server.port}/x", len(tls._pools)
+        await asyncio.gather(*(fetch("GET", url, egress=LOCAL) for _ in range(5)))
+        assert len(tls._pools) == before + 1

@@ -13,7 +13,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.untrusted import has_too_many_values
 from forge.mcp.bounds import MIB, MOST_MESSAGE, MOST_VALUES
 from forge.network.address import read_url
-from forge.network.connections import Pool, find_pool, find_proxy
+from forge.network.connections import send
 from forge.network.egress import Egress
 from forge.network.headers import USER_AGENT
 
@@ -39,24 +39,15 @@ def make_client(
 
 async def send_checked(request: httpx2.Request, egress: Egress) -> tuple[httpcore2.Response, AnswerBody]:
     """Sends a request that the egress allows. Raises `ToolError`, or an error of httpcore2."""
-    url = read_url(str(request.url))
-    egress.judge(url, proxied=bool(find_proxy(url, egress)))
-    pool = await find_pool(url, egress)
-    connections = pool.__enter__()
-    try:
-        answer = await connections.handle_async_request(
-            httpcore2.Request(
-                request.method,
-                httpcore2.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target),
-                headers=request.headers.raw,
-                content=request.stream,
-                extensions=request.extensions,
-            )
-        )
-        return answer, AnswerBody(answer, pool)
-    except BaseException:
-        pool.__exit__()
-        raise
+    answer = await send(
+        request.method,
+        read_url(str(request.url)),
+        egress,
+        headers=request.headers.raw,
+        content=request.stream if isinstance(request.stream, httpx2.AsyncByteStream) else request.content,
+        timeout=request.extensions.get("timeout", {}),
+    )
+    return answer, AnswerBody(answer)
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):
@@ -80,11 +71,10 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
 
 class AnswerBody(httpx2.AsyncByteStream):
-    """The bounded body of an answer; it holds its pool until it is closed."""
+    """The bounded body of an answer."""
 
-    def __init__(self, answer: httpcore2.Response, pool: Pool) -> None:
+    def __init__(self, answer: httpcore2.Response) -> None:
         self._answer = answer
-        self._pool: Pool | None = pool
         self.most: int | None = MOST_MESSAGE
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -129,12 +119,7 @@ class AnswerBody(httpx2.AsyncByteStream):
         return bytes(content[:most])
 
     async def aclose(self) -> None:
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            try:
-                await self._answer.aclose()
-            finally:
-                pool.__exit__()
+        await self._answer.aclose()
 
 
 def _check_values(messages: bytes) -> bytes:

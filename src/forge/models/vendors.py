@@ -115,7 +115,7 @@ def default_model() -> str | None:
     if base_url := _read_variable("OPENAI_BASE_URL"):
         from forge.models.local import list_models
 
-        if models := list_models(base_url, _read_variable("OPENAI_API_KEY"), connect=0.2):
+        if models := list_models(base_url, _read_variable("OPENAI_API_KEY")):
             return f"openai:{models[0]}"
     return next((f"{server.name}:{server.models[0]}" for server in local_servers()), None)
 

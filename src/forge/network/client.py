@@ -100,7 +100,7 @@ class _FetchChain:
         hops: list[str] = []
         while True:
             self.current = request
-            found = await self._judge_and_send(request, hops)
+            found = await self._send(request, hops)
             if isinstance(found, Response):
                 return replace(found, hops=tuple(hops)) if hops else found
             if len(hops) == self.limits.redirects:
@@ -112,33 +112,33 @@ class _FetchChain:
             hops.append(str(request.url))
             request = found
 
-    async def _judge_and_send(self, request: _Request, hops: list[str]) -> Response | _Request:
-        from forge.network.connections import find_proxy
+    async def _send(self, request: _Request, hops: list[str]) -> Response | _Request:
+        """Returns the answer, or the next request if the answer is a redirect to follow."""
+        from forge.network.connections import send
 
         try:
-            self.egress.judge(request.url, proxied=bool(find_proxy(request.url, self.egress)))
-            return await self._send(request)
+            answer = await send(
+                request.method,
+                request.url,
+                self.egress,
+                headers=build_headers(request.url, request.headers, request.body, request.method),
+                content=request.body,
+                timeout={"connect": self.limits.connect, "read": self.limits.read, "write": self.limits.read},
+            )
         except ToolError as error:
             if hops and error.kind is ErrorKind.SECURITY:
                 error.message = f"after a redirect, {error.message}"
             raise
-
-    async def _send(self, request: _Request) -> Response | _Request:
-        """Returns the answer, or the next request if the answer is a redirect to follow."""
-        from forge.network.connections import find_pool
-
-        with await find_pool(request.url, self.egress) as pool:
-            answer = await pool.handle_async_request(_build_request(request, self.limits))
-            try:
-                headers = _read_headers(answer.headers, self.limits)
-                location = _find_location(answer.status, headers)
-                target = self._redirect_target(request.url, location) if location and self.follow != "none" else None
-                if target is not None:
-                    await _drain(answer, headers)
-                    return _build_redirect(request, answer.status, target)
-                body, truncated = await self._read_body(request, answer, headers)
-            finally:
-                await answer.aclose()
+        try:
+            headers = _read_headers(answer.headers, self.limits)
+            location = _find_location(answer.status, headers)
+            target = self._redirect_target(request.url, location) if location and self.follow != "none" else None
+            if target is not None:
+                await _drain(answer, headers)
+                return _build_redirect(request, answer.status, target)
+            body, truncated = await self._read_body(request, answer, headers)
+        finally:
+            await answer.aclose()
         return Response(
             url=str(request.url),
             status=answer.status,
@@ -181,19 +181,6 @@ def _is_same_server(url: Url, target: Url) -> bool:
     if target.host != url.host:
         return False
     return target.port == url.port or ((url.scheme, url.port), (target.scheme, target.port)) == _SECURED
-
-
-def _build_request(request: _Request, limits: RequestLimits) -> httpcore2.Request:
-    import httpcore2  # heavy
-
-    url = request.url
-    return httpcore2.Request(
-        request.method,
-        httpcore2.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target),
-        headers=build_headers(url, request.headers, request.body, request.method),
-        content=request.body,
-        extensions={"timeout": {"connect": limits.connect, "read": limits.read, "write": limits.read, "pool": None}},
-    )
 
 
 def _build_redirect(request: _Request, status: int, target: Url) -> _Request:

@@ -1,6 +1,6 @@
-"""Opens and shares connections: one pool per event loop and egress, so that no connection outlives its permission.
+"""Sends requests over shared connections: one pool per event loop and egress, so that none outlives its permission.
 
-The first request loads this module, since it loads the HTTP client.
+Everything that Forge sends goes through `send`. The first request loads this module, since it loads the HTTP client.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import ipaddress
 import os
 import socket
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import chain, zip_longest
-from ssl import PROTOCOL_TLS_CLIENT, SSLContext
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from ssl import SSLContext
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import httpcore2
@@ -23,10 +23,6 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.network.address import Address, Url, read_host
 from forge.network.egress import Egress
-
-if TYPE_CHECKING:
-    import httpx2
-
 
 # Opens connections: resolves a name once, judges its addresses, and connects to one of them.
 
@@ -128,109 +124,77 @@ async def _abandon(tries: set[asyncio.Task[httpcore2.AsyncNetworkStream]]) -> No
             await result.aclose()
 
 
-# Stores objects of one event loop, such as connections, and closes them with the loop.
-
-
-Key = TypeVar("Key", bound=Hashable)
-Value = TypeVar("Value")
-
-
-class _LoopValue(NamedTuple, Generic[Value]):
-    keeper: AsyncGenerator[Value, None]
-    value: Value
-
-
-class PerLoop(Generic[Key, Value]):
-    """Stores values by key, separately for each event loop."""
-
-    def __init__(self, close: Callable[[Value], Awaitable[None]]) -> None:
-        self._close = close
-        self._lock = threading.Lock()
-        self._held: dict[tuple[asyncio.AbstractEventLoop, Key], _LoopValue[Value]] = {}
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def find(self, key: Key) -> Value | None:
-        """Returns the running loop's value for the key."""
-        found = self._held.get((asyncio.get_running_loop(), key))
-        return None if found is None else found.value
-
-    async def hold(self, key: Key, value: Value) -> Value:
-        """Stores a value for the running loop, which must have none for this key."""
-        loop = asyncio.get_running_loop()
-        keeper = self._hold_until_close(loop, key, value)
-        await anext(keeper)
-        with self._lock:
-            for stale in [one for one in self._held if one[0].is_closed()]:
-                del self._held[stale]
-            self._held[loop, key] = _LoopValue(keeper, value)
-        return value
-
-    async def close_oldest(self, most: int, is_idle: Callable[[Value], bool]) -> None:
-        """Closes the running loop's oldest idle values beyond `most`."""
-        loop = asyncio.get_running_loop()
-        mine = [held.keeper for (of, _), held in self._held.items() if of is loop and is_idle(held.value)]
-        for keeper in mine[: max(0, len(mine) - most)]:
-            await keeper.aclose()
-
-    async def _hold_until_close(
-        self, loop: asyncio.AbstractEventLoop, key: Key, value: Value
-    ) -> AsyncGenerator[Value, None]:
-        """Yields the value. A generator, because an ending loop closes its unfinished generators."""
-        try:
-            yield value
-        finally:
-            with self._lock:
-                self._held.pop((loop, key), None)
-            await self._close(value)
+# Shares connections. A pool belongs to an event loop, and closes with it.
 
 
 MOST_POOLS = 16
 MOST_CONNECTIONS = 100  # a pool; further requests wait for their turn, at most until their deadline
 KEPT = 20  # idle ones: each costs every request a look at its socket
-POOL_KEPT_FOR = 15.0  # seconds
+KEPT_FOR = 30.0  # seconds
 
 
 class _Key(NamedTuple):
+    loop: asyncio.AbstractEventLoop
     egress: Egress
     scheme: str
     proxy: str
+    most: int | None  # connections
 
 
-class Pool:
-    """A connection pool and the number of its current users."""
+class _Pool:
+    """A connection pool, and the generator that closes it with its loop."""
 
-    def __init__(self, connections: httpcore2.AsyncConnectionPool) -> None:
-        self.connections = connections
-        self.users = 0
+    def __init__(self, key: _Key, context: SSLContext | None) -> None:
+        self.connections = httpcore2.AsyncConnectionPool(
+            ssl_context=context,
+            proxy=_read_proxy(key.proxy) if key.proxy else None,
+            max_connections=key.most,
+            max_keepalive_connections=KEPT,
+            keepalive_expiry=KEPT_FOR,
+            # the person who configured the proxy chose its address; the target was judged before
+            network_backend=httpcore2.AnyIOBackend() if key.proxy else GuardedBackend(key.egress, key.scheme),
+        )
+        self.keeper = self._hold_until_close(key)
 
-    def __enter__(self) -> httpcore2.AsyncConnectionPool:
-        self.users += 1
-        return self.connections
+    @property
+    def is_idle(self) -> bool:
+        return all(one.is_idle() or one.is_closed() for one in self.connections.connections)
 
-    def __exit__(self, *_: object) -> None:
-        self.users -= 1
+    async def _hold_until_close(self, key: _Key) -> AsyncGenerator[None, None]:
+        """Closes the pool at its end. A generator, because an ending loop closes its unfinished generators."""
+        try:
+            yield
+        finally:
+            with _lock:
+                if _pools.get(key) is self:
+                    del _pools[key]
+            await self.connections.aclose()
 
 
-async def _close_pool(pool: Pool) -> None:
-    await pool.connections.aclose()
+_lock = threading.Lock()
+_pools: dict[_Key, _Pool] = {}
 
 
-_pools: PerLoop[_Key, Pool] = PerLoop(_close_pool)
-
-
-async def find_pool(url: Url, egress: Egress) -> Pool:
+async def _find_pool(url: Url, egress: Egress, most: int | None) -> _Pool:
     """Returns the pool for a request. It closes with its loop, or when too many newer pools exist."""
-    key = _Key(egress, url.scheme, find_proxy(url, egress))
-    found = _pools.find(key)
-    if found is None:
-        context = await load_tls_context() if url.scheme == "https" else None
-        found = _pools.find(key)  # made by another call while the certificates were read
-    if found is None:
-        found = await _pools.hold(key, _make_pool(key, context))
-        await _pools.close_oldest(MOST_POOLS, lambda pool: not pool.users)
-    return found
+    loop = asyncio.get_running_loop()
+    key = _Key(loop, egress, url.scheme, find_proxy(url, egress), most)
+    if (found := _pools.get(key)) is not None:
+        return found
+    context = await load_tls_context() if url.scheme == "https" else None
+    if (found := _pools.get(key)) is not None:  # made by another call while the certificates were read
+        return found
+    pool = _Pool(key, context)
+    await anext(pool.keeper)  # it does not wait
+    with _lock:
+        idle = [one for one in _pools if one.loop is loop and _pools[one].is_idle]
+        removed = [_pools.pop(one) for one in idle[: max(0, len(idle) + 1 - MOST_POOLS)]]
+        for stale in [one for one in _pools if one.loop.is_closed()]:
+            del _pools[stale]
+        _pools[key] = pool
+    for oldest in removed:
+        await oldest.keeper.aclose()
+    return pool
 
 
 def find_proxy(url: Url, egress: Egress) -> str:
@@ -244,20 +208,6 @@ def find_proxy(url: Url, egress: Egress) -> str:
     if proxies.get("no", "").strip() == "*" or any(one and f".{url.host}".endswith(f".{one}") for one in spared):
         return ""
     return proxies.get(url.scheme) or proxies.get("all") or ""
-
-
-def _make_pool(key: _Key, context: SSLContext | None) -> Pool:
-    return Pool(
-        httpcore2.AsyncConnectionPool(
-            ssl_context=context,
-            proxy=_read_proxy(key.proxy) if key.proxy else None,
-            max_connections=MOST_CONNECTIONS,
-            max_keepalive_connections=KEPT,
-            keepalive_expiry=POOL_KEPT_FOR,
-            # the person who configured the proxy chose its address; the target was judged before
-            network_backend=httpcore2.AnyIOBackend() if key.proxy else GuardedBackend(key.egress, key.scheme),
-        )
-    )
 
 
 def _read_proxy(proxy: str) -> httpcore2.Proxy:
@@ -300,33 +250,32 @@ def _load(environment: bool) -> SSLContext:
     return httpx2.create_ssl_context(trust_env=environment)
 
 
-# Provides the HTTP client for models: one per event loop, shared by all requests and closed with the loop.
+# Sends requests.
 
 
-CLIENT_KEPT_FOR = 30.0  # seconds
+async def send(
+    method: str,
+    url: Url,
+    egress: Egress,
+    *,
+    headers: Sequence[tuple[bytes, bytes]],
+    content: bytes | AsyncIterable[bytes],
+    timeout: Mapping[str, float | None],
+    most: int | None = MOST_CONNECTIONS,
+) -> httpcore2.Response:
+    """Sends a request that the egress allows, and returns the response before its body is read. Close the response.
 
-
-async def _close_client(client: httpx2.AsyncClient) -> None:
-    await client.aclose()
-
-
-_clients: PerLoop[bool, httpx2.AsyncClient] = PerLoop(_close_client)
-
-
-async def model_client(secure: bool) -> httpx2.AsyncClient:
-    """Returns the running loop's client. It has no connection limit, since long answers occupy connections."""
-    found = _clients.find(secure)
-    if found is not None:
-        return found
-    import httpx2  # heavy
-
-    context = await load_tls_context() if secure else SSLContext(PROTOCOL_TLS_CLIENT)
-    if (found := _clients.find(secure)) is not None:  # made by another call while the certificates were read
-        return found
-    client = httpx2.AsyncClient(
-        verify=context,
-        trust_env=trusts_environment(),
-        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=KEPT, keepalive_expiry=CLIENT_KEPT_FOR),
-        follow_redirects=False,
+    `timeout`: seconds to `connect`, `read` and `write`. `most`: connections at the same time, to all servers of this
+    egress. Raises `ToolError`, and errors of httpcore2.
+    """
+    egress.judge(url, proxied=bool(find_proxy(url, egress)))
+    pool = await _find_pool(url, egress, most)
+    return await pool.connections.handle_async_request(
+        httpcore2.Request(
+            method,
+            httpcore2.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target),
+            headers=headers,
+            content=content,
+            extensions={"timeout": timeout},
+        )
     )
-    return await _clients.hold(secure, client)

@@ -21,7 +21,7 @@ LONGEST = 32 * 1024  # bytes of all headers together
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_OURS = frozenset(  # they decide where the request goes and where its body ends, so only the client sets them
+FRAMING = frozenset(  # they decide where the request goes and where its body ends, so only the client sets them
     [
         "host",
         "content-length",
@@ -62,7 +62,9 @@ def build_headers(url: Url, headers: Pairs, body: bytes, method: str) -> list[tu
         pairs.append(("user-agent", USER_AGENT))
     if "accept" not in given:
         pairs.append(("accept", "*/*"))
-    pairs += [("accept-encoding", ACCEPTED), *headers]
+    if "accept-encoding" not in given:
+        pairs.append(("accept-encoding", ACCEPTED))
+    pairs += headers
     if body or method in ("POST", "PUT", "PATCH"):
         pairs.append(("content-length", str(len(body))))
     return [(name.encode("ascii"), value.encode()) for name, value in pairs]
@@ -82,7 +84,7 @@ def _check_pair(name: str, value: str) -> bool:
     """Raises `ToolError` for a forbidden pair, otherwise returns False. Never shows the value: it may be a secret."""
     if not _NAME.fullmatch(name):
         raise _header_error(f"{name[:60]!r} is not a valid header name", "Names are letters, digits and dashes.")
-    if name.lower() in _OURS:
+    if name.lower() in FRAMING:
         raise _header_error(f"the header {name} is set by the client itself", "Leave it out.")
     if _FORBIDDEN.search(value):
         raise _header_error(f"the header {name} has a line break or control character", "A value is one line of text.")

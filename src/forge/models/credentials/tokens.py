@@ -16,6 +16,8 @@ from forge.core.extras import check_extra
 from forge.core.provider import ProviderError
 from forge.models.http.fetch import SECONDS, Fetched, FetchedResponse, fetch, read_document
 from forge.models.http.outgoing import Mask, clean_message, mask_for, read_error
+from forge.network.egress import CredentialEgress
+from forge.network.headers import FRAMING
 
 MARGIN = 120.0  # seconds before its end in which a token is no longer used
 
@@ -119,7 +121,13 @@ class Door:
         self._sent |= written | {name: value for name, value in fields if name in _SECRET_FIELDS}
         self.address = url
         self.last = await fetch(
-            url, action=self.action, method=method, headers=written, content=raw, seconds=min(seconds, SECONDS)
+            url,
+            action=self.action,
+            method=method,
+            headers={name: value for name, value in written.items() if name.lower() not in FRAMING},
+            content=raw,
+            seconds=min(seconds, SECONDS),
+            egress=CredentialEgress(),
         )
         return self.last
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from forge.core.arguments.explain import near
-from forge.core.errors import ErrorKind
+from forge.core.errors import ErrorKind, ToolError
 from forge.core.provider import ProviderError
-from forge.models.http.outgoing import clean_message, host_of, mask_for
-from forge.network.connections import model_client
+from forge.models.http.outgoing import clean_message, host_of, mask_for, split_login
+from forge.network import client
+from forge.network.egress import Egress
+from forge.network.headers import RequestLimits
 
 LARGEST = 4 * 1024 * 1024  # bytes of a document
 SECONDS = 10.0
@@ -67,29 +68,32 @@ async def fetch(
     headers: Mapping[str, str] | None = None,
     content: bytes = b"",
     seconds: float = SECONDS,
+    egress: Egress | None = None,
 ) -> FetchedResponse:
-    """Returns the response, whatever its status. Raises `ProviderError` if there is none in time."""
-    import httpx2  # heavy
+    """Returns the response, whatever its status. Raises `ProviderError` if there is none in time.
 
-    mask = mask_for(headers or {})
+    Without an `egress`, only the server of the URL is reached.
+    """
+    url, login = split_login(url)
+    headers = {**login, **(headers or {})}
+    limits = RequestLimits(connect=seconds, read=seconds, total=seconds, size=LARGEST)
+    problem: str
     try:
-        async with asyncio.timeout(seconds):
-            client = await model_client(secure=url[:5].lower() == "https")
-            request = client.build_request(method, url, headers=headers, content=content or None)
-            response = await client.send(request, stream=True)
-            try:
-                raw = b""
-                async for chunk in response.aiter_bytes():
-                    raw += chunk
-                    if len(raw) > LARGEST:
-                        raise _error(action, url, "the response is too long")
-            finally:
-                await response.aclose()
-    except TimeoutError:
-        raise _error(action, url, f"no response within {seconds:g} s") from None
-    except (httpx2.HTTPError, httpx2.InvalidURL) as problem:
-        raise _error(action, url, clean_message(str(problem), mask) or type(problem).__name__) from None
-    return FetchedResponse(response.status_code, {name.lower(): value for name, value in response.headers.items()}, raw)
+        found = await client.fetch(
+            method,
+            url,
+            headers=headers,
+            body=content,
+            egress=egress if egress is not None else Egress.only(url),
+            limits=limits,
+            follow="none",
+        )
+        if not found.truncated:
+            return FetchedResponse(found.status, dict(found.headers), found.body)
+        problem = "the response is too long"
+    except ToolError as error:
+        problem = clean_message(error.message, mask_for(headers))
+    raise _error(action, url, problem)
 
 
 async def suggest_model(

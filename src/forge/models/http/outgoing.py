@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 import time
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from forge.core.errors import ErrorKind
 from forge.core.lazy import lazy_pattern
@@ -36,6 +37,8 @@ class OutgoingRequest:
 
     def __post_init__(self) -> None:
         self.deadline = time.monotonic() + self.timeout
+        self.url, login = split_login(self.url)
+        self.headers = {**login, **self.headers}
         self.mask = mask_for(self.headers)
 
     @property
@@ -83,6 +86,16 @@ def host_of(url: str) -> str:
         return f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname or "an unknown host"
     except ValueError:
         return "an unknown host"
+
+
+def split_login(url: str) -> tuple[str, dict[str, str]]:
+    """Returns a URL without its user name and password, and the header that sends them."""
+    start, separator, rest = url.partition("://")
+    login, at, _ = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")
+    if not at:
+        return url, {}
+    basic = b64encode(unquote(login).encode(errors="replace")).decode()
+    return start + separator + rest[len(login) + 1 :], {"authorization": f"Basic {basic}"}
 
 
 def mask_for(headers: Mapping[str, str]) -> Mask:

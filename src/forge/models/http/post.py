@@ -11,10 +11,11 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from forge.core.errors import ErrorKind
+from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import Retrying
 from forge.core.provider import ProviderError
 from forge.models.http.events import AWS_EVENTS, AwsEventReader, EventReader, EventTooLong, SentEvent
@@ -32,10 +33,13 @@ from forge.models.http.outgoing import (
     read_error_body,
     status_error,
 )
-from forge.network.connections import model_client
+from forge.network.address import read_url
+from forge.network.body import Unpacker, read_encodings
+from forge.network.egress import Egress
+from forge.network.headers import build_headers
 
 if TYPE_CHECKING:
-    import httpx2
+    import httpcore2
 
 
 CONNECT = 10.0  # seconds
@@ -112,19 +116,17 @@ class _AttemptFailed(Exception):
 
 async def _try_once(sending: OutgoingRequest) -> AsyncGenerator[SentEvent, None]:
     """Makes one try. Raises `_AttemptFailed` if another may help."""
-    import httpx2  # heavy
+    import httpcore2  # heavy
 
     begun = False
     problem: ProviderError | _AttemptFailed | None
     try:
-        response = await _send(sending)
+        response, headers = await _send(sending)
         try:
-            reader = await _choose_reader(response, sending)
+            reader = await _choose_reader(response, headers, sending)
             received = 0
-            # no decoder where nothing is compressed: every layer costs as much as a token
-            pieces = response.aiter_bytes() if "content-encoding" in response.headers else response.aiter_raw()
             with StreamDeadline(sending.left) as deadline:
-                async with aclosing(pieces) as chunks:
+                async with aclosing(response.aiter_stream()) as chunks:
                     while True:
                         deadline.begin()
                         try:
@@ -143,72 +145,98 @@ async def _try_once(sending: OutgoingRequest) -> AsyncGenerator[SentEvent, None]
         finally:
             await response.aclose()
         problem = None if begun else _AttemptFailed(_passing_error(sending, "the response was empty"))
-    except (TimeoutError, httpx2.HTTPError, httpx2.InvalidURL) as error:
+    except (
+        TimeoutError,
+        httpcore2.TimeoutException,
+        httpcore2.NetworkError,
+        httpcore2.ProtocolError,
+        httpcore2.ProxyError,
+    ) as error:
         problem = _connection_error(sending, error, begun)
     if problem is not None:  # raised here, so that its context holds no exception that knows the headers
         raise problem
 
 
-async def _send(sending: OutgoingRequest) -> httpx2.Response:
-    """Sends the request and returns the response after its status is known to be good."""
-    import httpx2  # heavy
+@lru_cache(maxsize=64)
+def _own_egress(url: str) -> Egress:
+    """Returns an egress for the server that a person configured, private or not."""
+    return Egress.only(url)
 
-    client = await model_client(secure=sending.url[:5].lower() == "https")
-    headers = await sending.authorise()
-    request = client.build_request(
-        "POST",
-        sending.url,
-        headers={
-            "accept": "text/event-stream, application/json",
-            "accept-encoding": "identity",
-            "user-agent": "forge-tools",
-            **headers,
-            "content-type": "application/json",
-        },
-        content=sending.content,
-        timeout=httpx2.Timeout(sending.silence, connect=CONNECT, pool=None),
-    )
+
+async def _send(sending: OutgoingRequest) -> tuple[httpcore2.Response, dict[str, str]]:
+    """Sends the request; returns the response after its status is known to be good, and its headers."""
+    from forge.network.connections import send  # heavy
+
+    given = {name.lower(): value for name, value in (await sending.authorise()).items()}
+    asked = {
+        "accept": "text/event-stream, application/json",
+        "accept-encoding": "identity",
+        **given,
+        "content-type": "application/json",
+    }
     async with asyncio.timeout(sending.left):
-        response = await client.send(request, stream=True)
-        if response.is_success:
-            return response
-        raw = await _read_start(response)
-    said = read_error_body(raw, response.headers.get("content-type", ""), sending.mask)
-    error = status_error(response.status_code, said, sending.action)
-    if error.passing and response.headers.get("x-should-retry") != "false":
-        raise _AttemptFailed(error, read_retry_after(response.headers) or read_retry_delay(raw))
-    raise error
+        try:
+            url = read_url(sending.url)
+            response = await send(
+                "POST",
+                url,
+                _own_egress(sending.url),
+                headers=build_headers(url, [*asked.items()], sending.content, "POST"),
+                content=sending.content,
+                timeout={"connect": CONNECT, "read": sending.silence, "write": sending.silence},
+                most=None,  # long answers occupy connections
+            )
+        except ToolError as error:
+            raise _refusal_error(sending, error) from None
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
+        if 200 <= response.status < 300:
+            return response, headers
+        raw = await _read_start(response, headers)
+    said = read_error_body(raw, headers.get("content-type", ""), sending.mask)
+    problem = status_error(response.status, said, sending.action)
+    if problem.passing and headers.get("x-should-retry") != "false":
+        raise _AttemptFailed(problem, read_retry_after(headers) or read_retry_delay(raw))
+    raise problem
 
 
-async def _read_start(response: httpx2.Response) -> bytes:
+async def _read_start(response: httpcore2.Response, headers: Mapping[str, str]) -> bytes:
     """Reads the part of a body that is worth showing, and closes the response."""
-    import httpx2  # heavy
+    import httpcore2  # heavy
 
-    raw = b""
+    unpacker: Unpacker | None = None
     try:
-        async with aclosing(response.aiter_bytes()) as chunks:
+        unpacker = Unpacker(read_encodings(headers.get("content-encoding", "")), LONGEST)
+        async with aclosing(response.aiter_stream()) as chunks:
             async for chunk in chunks:
-                raw += chunk
-                if len(raw) >= LONGEST:
+                unpacker.feed(chunk)
+                if unpacker.full:
                     break
-    except httpx2.HTTPError:
+    except (ToolError, httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError):
         pass  # the part received is enough
     finally:
         await response.aclose()
-    return raw[:LONGEST]
+    return bytes(unpacker.body) if unpacker is not None else b""
 
 
-async def _choose_reader(response: httpx2.Response, sending: OutgoingRequest) -> StreamReader:
-    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+async def _choose_reader(
+    response: httpcore2.Response, headers: Mapping[str, str], sending: OutgoingRequest
+) -> StreamReader:
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "text/html":
         async with asyncio.timeout(sending.left):
-            said = read_error_body(await _read_start(response), kind, sending.mask)
+            said = read_error_body(await _read_start(response, headers), kind, sending.mask)
         raise sending.error(
             f"the server sent a web page instead of a response: {said.text}",
             ErrorKind.CONFIG,
             "Check the base URL; for most servers it ends in /v1.",
         )
-    return _READERS.get(kind, EventReader)()
+    reader = _READERS.get(kind, EventReader)()
+    if "content-encoding" not in headers:
+        return reader
+    try:
+        return _UnpackingReader(reader, headers["content-encoding"])
+    except ToolError as error:
+        raise sending.error(error.message, ErrorKind.SYSTEM, error.suggestion) from None
 
 
 def _read_events(reader: StreamReader, chunk: bytes | None, received: int, sending: OutgoingRequest) -> list[SentEvent]:
@@ -223,6 +251,8 @@ def _read_events(reader: StreamReader, chunk: bytes | None, received: int, sendi
             ErrorKind.SYSTEM,
             "Choose another model or server: this one sends far too much data.",
         ) from None
+    except ToolError as error:
+        raise sending.error(error.message, ErrorKind.SYSTEM, error.suggestion) from None
 
 
 class StreamReader(Protocol):
@@ -248,6 +278,26 @@ class _JsonReader:
         return [SentEvent("message", text)] if text.strip() else []
 
 
+class _UnpackingReader:
+    """Unpacks an answer that is compressed although Forge asked for a plain one."""
+
+    def __init__(self, reader: StreamReader, encodings: str) -> None:
+        self._reader = reader
+        self._unpacker = Unpacker(read_encodings(encodings), LONGEST_ANSWER)
+
+    def feed(self, chunk: bytes) -> list[SentEvent]:
+        self._unpacker.feed(chunk)
+        if self._unpacker.full:
+            raise EventTooLong
+        plain = bytes(self._unpacker.body)
+        self._unpacker.body.clear()
+        return self._reader.feed(plain)
+
+    def finish(self) -> list[SentEvent]:
+        self._unpacker.finish()
+        return self._reader.finish()
+
+
 _READERS: dict[str, Callable[[], StreamReader]] = {"application/json": _JsonReader, AWS_EVENTS: AwsEventReader}
 
 
@@ -268,7 +318,7 @@ def _refuse_error(event: SentEvent, sending: OutgoingRequest) -> None:
 
 def _connection_error(sending: OutgoingRequest, error: Exception, begun: bool) -> ProviderError | _AttemptFailed:
     """Returns the error for a failed connection, or `_AttemptFailed` if another try may help."""
-    import httpx2  # heavy
+    import httpcore2  # heavy
 
     if isinstance(error, TimeoutError):
         return sending.error(
@@ -277,7 +327,7 @@ def _connection_error(sending: OutgoingRequest, error: Exception, begun: bool) -
             "Try again, send a smaller request, or allow more time with the option `timeout`.",
             passing=True,
         )
-    if isinstance(error, httpx2.ReadTimeout):
+    if isinstance(error, httpcore2.ReadTimeout):
         make = BrokeOff if begun else ProviderError
         return make(
             f"{sending.action}: no data for {sending.silence:g} s",
@@ -285,21 +335,21 @@ def _connection_error(sending: OutgoingRequest, error: Exception, begun: bool) -
             "Try again, or choose another model with --model.",
             passing=True,
         )
-    if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):
+    if isinstance(error, httpcore2.LocalProtocolError):
         return sending.error(
             "the request cannot be sent there",
             ErrorKind.CONFIG,
             "Check the base URL: http:// or https://, a host, and a path such as /v1.",
         )
-    if isinstance(error, httpx2.ConnectError) and "SSL" in str(error):
+    if isinstance(error, httpcore2.ConnectError) and "SSL" in str(error):
         return sending.error(
             f"no secure connection: {clean_message(str(error), sending.mask)}",
             ErrorKind.CONFIG,
             "Check the base URL (http or https?) and the certificates: with FORGE_TRUST_ENV=1, Forge uses"
             " SSL_CERT_FILE.",
         )
-    if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
-        late = isinstance(error, httpx2.ConnectTimeout)
+    if isinstance(error, httpcore2.ConnectError | httpcore2.ConnectTimeout | httpcore2.ProxyError):
+        late = isinstance(error, httpcore2.ConnectTimeout)
         why = f" within {CONNECT:g} s" if late else f": {clean_message(str(error), sending.mask)}"
         suggestion = "Check that the server is running, the base URL, and the network."
         return _AttemptFailed(sending.error(f"no connection{why}", ErrorKind.SYSTEM, suggestion, passing=True))
@@ -307,6 +357,19 @@ def _connection_error(sending: OutgoingRequest, error: Exception, begun: bool) -
         what = f"{sending.action}: the connection broke in the middle of the response"
         return BrokeOff(what, ErrorKind.SYSTEM, "Try again in a moment.", passing=True)
     return _AttemptFailed(_passing_error(sending, "the connection broke before the response"))
+
+
+def _refusal_error(sending: OutgoingRequest, error: ToolError) -> ProviderError | _AttemptFailed:
+    """Returns the error for a request that was not sent: its URL is none, leads nowhere, or is not allowed."""
+    if error.kind in (ErrorKind.SYSTEM, ErrorKind.NOT_FOUND):
+        suggestion = "Check that the server is running, the base URL, and the network."
+        problem = sending.error(f"no connection: {error.message}", ErrorKind.SYSTEM, suggestion, passing=True)
+        return _AttemptFailed(problem)
+    return sending.error(
+        f"the request cannot be sent there: {clean_message(error.message, sending.mask)}",
+        ErrorKind.CONFIG,
+        "Check the base URL: http:// or https://, a host, and a path such as /v1.",
+    )
 
 
 def _passing_error(sending: OutgoingRequest, what: str) -> ProviderError:
