@@ -1,12 +1,18 @@
-"""Imports only point down, and listing tools loads nothing heavy."""
+"""Imports only point down, listing tools loads nothing heavy, and private parts of others are in few places."""
 
 from __future__ import annotations
 
+import ast
+import asyncio
+import inspect
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -109,3 +115,129 @@ def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=150,
     )
+
+
+# Private parts of other packages: which files touch them, and whether they still exist.
+
+PRIVATE_PARTS = {  # file -> the dependency whose private parts it may touch
+    "core/execution/deadline.py": "asyncio",
+    "durable/engine": "dbos",
+    "frameworks/langchain.py": "langchain-core",
+    "mcp/sdk_parts.py": "mcp",
+}
+DOCUMENTED = {"_replace", "_make", "_fields", "_asdict", "_exit", "_getframe", "_thread.allocate_lock"}
+
+
+def test_private_parts_of_others_are_touched_in_one_place_for_each_dependency():
+    found = [one for one in _census() if one.kind == "private part"]
+    strange = [one for one in found if not one.file.startswith(tuple(PRIVATE_PARTS))]
+    assert not strange, "\n".join(map(str, strange))
+    assert found, "the census finds nothing at all: it is broken"
+
+
+def test_nothing_is_assigned_to_an_object_of_others():
+    found = [one for one in _census() if one.kind == "assignment" and not one.file.startswith("durable/engine")]
+    assert not found, "\n".join(map(str, found))
+
+
+def test_the_census_finds_private_parts_and_assignments():
+    code = "import json\nfrom a._b import c\nx._y()\njson.loads = 1\nx.__class__ = 2\nvars(x)['z'] = 3\nx._replace()\n"
+    kinds = sorted((one.line, one.kind) for one in _look_at("made.py", ast.parse(code), set()))
+    private, assigned = "private part", "assignment"
+    assert kinds == [(2, private), (3, private), (4, assigned), (5, assigned), (6, assigned)]
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="from 3.13 on a group takes its own cancellation back")
+def test_the_private_parts_of_asyncio_exist():
+    assert hasattr(asyncio.TaskGroup(), "_parent_cancel_requested"), "see core/execution/deadline.py"
+
+
+def test_the_private_parts_of_mcp_exist():
+    from mcp.client.auth import OAuthClientProvider
+    from mcp.server.session import ServerSession
+
+    assert inspect.iscoroutinefunction(OAuthClientProvider._perform_authorization), "see mcp/sdk_parts.py"
+    assert inspect.isfunction(OAuthClientProvider._get_token_endpoint), "see mcp/sdk_parts.py"
+    assert "_connection" in inspect.getsource(ServerSession.__init__), "see mcp/sdk_parts.py"
+
+
+def test_the_private_parts_of_langchain_exist():
+    from langchain_core.tools import BaseTool, StructuredTool
+
+    assert inspect.isfunction(StructuredTool._to_args_and_kwargs), "see frameworks/langchain.py"
+    assert inspect.iscoroutinefunction(BaseTool._arun), "see frameworks/langchain.py"
+
+
+class Touched(NamedTuple):
+    file: str
+    line: int
+    kind: str
+    name: str
+
+
+MADE = re.compile(r'(?:def|class) (_\w+)|(?:self|cls)\.(_\w+)[^=\n]*=|^\s*(_\w+)\b[^=\n]*[:=]|^\s+"(_\w+)",$', re.M)
+LIKELY = re.compile(
+    r"\b(?!self|cls)\w+\)?\._[a-z]|etattr\(|__class__|vars\(|import.* _|\._\w+ import|^\s*(?!self)[\w.]+\.\w+ [+-]?= ",
+    re.M,
+)
+
+
+@cache
+def _census() -> list[Touched]:
+    """Looks at the source of Forge by name alone: a private name that no class of ours has belongs to others."""
+    source = Path(forge.__file__).parent
+    texts = {str(path.relative_to(source)): path.read_text() for path in sorted(source.rglob("*.py"))}
+    ours = {name for text in texts.values() for names in MADE.findall(text) for name in names if name}
+    likely = {file: text for file, text in texts.items() if LIKELY.search(text)}  # to parse everything takes long
+    return [one for file, text in likely.items() for one in _look_at(file, ast.parse(text), ours)]
+
+
+def _look_at(file: str, tree: ast.AST, ours: set[str]) -> Iterator[Touched]:
+    imported: set[str] = set()  # names of other packages
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported |= {
+                (one.asname or one.name).split(".")[0] for one in node.names if not one.name.startswith("forge")
+            }
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] not in ("forge", "__future__"):
+            imported |= {one.asname or one.name for one in node.names}
+            for name in (f"{node.module}.{one.name}" for one in node.names):
+                if any(map(_is_private, name.split("."))) and name not in DOCUMENTED:
+                    yield Touched(file, node.lineno, "private part", name)
+        elif isinstance(node, ast.Attribute) and _is_private(node.attr) and not _is_self(node.value):
+            if node.attr not in DOCUMENTED and (node.attr not in ours or _root(node) in imported):
+                yield Touched(file, node.lineno, "private part", node.attr)
+        elif isinstance(node, ast.Call) and _root(node.func) in ("getattr", "setattr", "hasattr"):
+            name = ast.unparse(node.args[1]).strip("'")
+            if _is_private(name) and name.isidentifier() and name not in ours:
+                yield Touched(file, node.lineno, "private part", name)
+            if _root(node.func) == "setattr" and _root(node.args[0]) in imported - {"sys"}:
+                yield Touched(file, node.lineno, "assignment", ast.unparse(node))
+        elif isinstance(node, ast.Assign | ast.AugAssign):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if _is_foreign(target, imported):
+                    yield Touched(file, node.lineno, "assignment", ast.unparse(target))
+
+
+def _is_foreign(target: ast.expr, imported: set[str]) -> bool:
+    """Returns whether an assignment changes an imported object, a class of an object, or attributes behind its back."""
+    if isinstance(target, ast.Subscript):
+        return ast.unparse(target.value).startswith("vars(") and ast.unparse(target.value) != "vars(self)"
+    if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name | ast.Attribute):
+        return False
+    return target.attr == "__class__" or _root(target) in imported
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name != "_"
+
+
+def _is_self(node: ast.expr) -> bool:
+    called = node.func if isinstance(node, ast.Call) else node
+    return isinstance(called, ast.Name) and called.id in ("self", "cls", "super")
+
+
+def _root(node: ast.expr) -> str:
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""

@@ -5,6 +5,7 @@ It runs by path and needs only the standard library, so that it starts fast.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -36,5 +37,5 @@ def send(connection: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    sys.stdout = sys.stderr
-    os._exit(main())
+    with contextlib.redirect_stdout(sys.stderr):
+        os._exit(main())

@@ -171,7 +171,11 @@ class Deadline(Generic[T]):
 if sys.version_info < (3, 13):  # from 3.13 on a group takes its own cancellation back
 
     def _comes_from_a_group(coroutine: Any) -> bool:
-        """Returns whether the coroutine waits for a task group that cancelled it because one of its tasks failed."""
+        """Returns whether the coroutine waits for a task group that cancelled it because one of its tasks failed.
+
+        Before Python 3.13 nothing public tells this from a cancellation by others, so two private names of
+        `asyncio.TaskGroup` are read here, and nowhere else.
+        """
         leaving = getattr(asyncio.TaskGroup, "_aexit", asyncio.TaskGroup.__aexit__).__code__
         while coroutine is not None:
             frame = getattr(coroutine, "cr_frame", None)

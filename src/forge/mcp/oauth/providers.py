@@ -16,6 +16,7 @@ from mcp.client.auth.extensions.client_credentials import (
     PrivateKeyJWTOAuthProvider,
     SignedJWTParameters,
 )
+from mcp.client.auth.oauth2 import OAuthContext
 from mcp.shared.auth import (
     JWT_BEARER_GRANT_TYPE,
     AuthorizationCodeResult,
@@ -30,6 +31,7 @@ from pydantic import AnyUrl, ValidationError
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.mcp.oauth.login import Login, OAuth
+from forge.mcp.sdk_parts import make_direct_provider
 
 Send = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
 
@@ -48,7 +50,7 @@ def make_provider(login: Login, send: Send) -> OAuthClientProvider:
     storage = _Memory()
     options: dict[str, Any] = {"client_id": settings.client_id, "scope": " ".join(settings.scopes) or None}
     if settings.grant != "client_credentials":
-        return _AssertionProvider(login, storage, send)
+        return _make_assertion_provider(login, send)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MCPDeprecationWarning)  # without `issuer`, the server names it
         if not settings.private_key:
@@ -88,10 +90,11 @@ def _make_personal(login: Login) -> OAuthClientProvider:
 
 
 class _Memory:
-    """Keeps tokens while the connection lives: they cost one request."""
+    """Keeps tokens while the connection lives: they cost one request. `client` is known without a registration."""
 
-    def __init__(self) -> None:
+    def __init__(self, client: OAuthClientInformationFull | None = None) -> None:
         self._tokens: OAuthToken | None = None
+        self._client = client
 
     async def get_tokens(self) -> OAuthToken | None:
         return self._tokens
@@ -100,7 +103,7 @@ class _Memory:
         self._tokens = tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        return None
+        return self._client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         return
@@ -166,45 +169,34 @@ class _Stored:
         self._login.store.write(str(server.issuer) if server is not None else "", self._record)
 
 
-class _AssertionProvider(OAuthClientProvider):
+def _make_assertion_provider(login: Login, send: Send) -> OAuthClientProvider:
     """Exchanges a JWT for a token: of the platform (workload), or of the company's identity provider (enterprise)."""
+    settings = login.settings
+    client = OAuthClientInformationFull(
+        client_id=settings.client_id or "forge",
+        client_secret=settings.client_secret or None,
+        token_endpoint_auth_method="client_secret_basic" if settings.client_secret else "none",
+        grant_types=[JWT_BEARER_GRANT_TYPE],
+        issuer=settings.issuer or None,
+    )
 
-    def __init__(self, login: Login, storage: _Memory, send: Send) -> None:
-        scope = " ".join(login.settings.scopes) or None
-        super().__init__(
-            login.url, OAuthClientMetadata(redirect_uris=None, grant_types=[JWT_BEARER_GRANT_TYPE]), storage
-        )
-        self._settings = login.settings
-        self._scope = scope
-        self._send = send
-
-    async def _initialize(self) -> None:
-        settings = self._settings
-        self.context.current_tokens = await self.context.storage.get_tokens()
-        self.context.client_info = OAuthClientInformationFull(
-            client_id=settings.client_id or "forge",
-            client_secret=settings.client_secret or None,
-            token_endpoint_auth_method="client_secret_basic" if settings.client_secret else "none",
-            grant_types=[JWT_BEARER_GRANT_TYPE],
-            issuer=settings.issuer or None,
-        )
-        self._initialized = True
-
-    async def _perform_authorization(self) -> httpx2.Request:
-        context = self.context
+    async def make_request(context: OAuthContext, endpoint: str) -> httpx2.Request:
         issuer = str(context.oauth_metadata.issuer) if context.oauth_metadata is not None else ""
-        if not issuer or (self._settings.issuer and issuer.rstrip("/") != self._settings.issuer.rstrip("/")):
+        if not issuer or (settings.issuer and issuer.rstrip("/") != settings.issuer.rstrip("/")):
             raise OAuthFlowError(f"the authorization server {issuer or 'is unknown'}, which is not the configured one")
-        assertion = self._settings.assertion
-        if self._settings.grant == "enterprise":
-            assertion = await _exchange_id_token(self._settings, issuer, context.get_resource_url(), self._send)
+        assertion = settings.assertion
+        if settings.grant == "enterprise":
+            assertion = await _exchange_id_token(settings, issuer, context.get_resource_url(), send)
         data = {"grant_type": JWT_BEARER_GRANT_TYPE, "assertion": assertion}
-        data |= {"client_id": self._settings.client_id} if self._settings.client_id else {}
+        data |= {"client_id": settings.client_id} if settings.client_id else {}
         data |= {"resource": context.get_resource_url()} if context.protected_resource_metadata is not None else {}
-        data |= {"scope": self._scope} if self._scope else {}
+        data |= {"scope": " ".join(settings.scopes)} if settings.scopes else {}
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
         data, headers = context.prepare_token_auth(data, headers)
-        return httpx2.Request("POST", self._get_token_endpoint(), data=data, headers=headers)
+        return httpx2.Request("POST", endpoint, data=data, headers=headers)
+
+    metadata = OAuthClientMetadata(redirect_uris=None, grant_types=[JWT_BEARER_GRANT_TYPE])
+    return make_direct_provider(login.url, metadata, _Memory(client), make_request)
 
 
 async def _exchange_id_token(settings: OAuth, issuer: str, resource: str, send: Send) -> str:

@@ -103,8 +103,14 @@ async def install_pypi(locked: LockedProgram, folder: Path) -> tuple[list[str], 
     return [os.path.join(_ENVIRONMENT, "bin", "python"), os.path.join(_ENVIRONMENT, "bin", script)], ""
 
 
+def _find_base_python() -> str:
+    """Returns the interpreter that Forge's own environment was made of."""
+    found = os.path.join(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
+    return found if os.access(found, os.X_OK) else sys.executable
+
+
 async def _make_environment(folder: Path) -> Path:
-    base: str = getattr(sys, "_base_executable", "") or sys.executable  # not the one of Forge's own environment
+    base = _find_base_python()
     if uv := shutil.which("uv"):
         await run_installer([uv, "venv", "--quiet", "--python", base, _ENVIRONMENT], folder, **_PYPI_ENVIRONMENT)
     else:
@@ -120,7 +126,7 @@ async def _make_environment(folder: Path) -> Path:
 
 
 async def _compile_with_uv(folder: Path) -> list[str]:
-    base: str = getattr(sys, "_base_executable", "") or sys.executable
+    base = _find_base_python()
     words = ["--quiet", "--generate-hashes", "--no-header", "--no-annotate", "--universal", "--python", base]
     written = await run_installer(["uv", "pip", "compile", "wanted.txt", *words, *_WHEELS], folder, **_PYPI_ENVIRONMENT)
     whole = re.sub(r"\\\n\s*", "", written)

@@ -44,6 +44,7 @@ from forge.core.tool import DeferredTool, Tool
 from forge.core.untrusted import one_line
 from forge.mcp.prompts import Prompt
 from forge.mcp.resources import Resource
+from forge.mcp.sdk_parts import connection_of
 from forge.mcp.server import protocol_json
 from forge.mcp.server.calls import ClientCalls
 from forge.mcp.server.client_call import CallRequest, ClientSession
@@ -193,7 +194,7 @@ class Offer:
         user = user_of(ctx)
         if is_modern(ctx):
             return self._shared if user is None else self._session_of(user)
-        connection = _connection(ctx)
+        connection = connection_of(ctx)
         session = connection.state.get(OURS)
         if not isinstance(session, ClientSession):
             session = connection.state[OURS] = _new_session(user)
@@ -318,11 +319,6 @@ def _notifier(connection: Connection) -> Callable[[Kind], Coroutine[Any, Any, No
 
 def _new_session(user: TokenUser | None = None) -> ClientSession:
     return ClientSession(f"mcp-{uuid4().hex[:12]}", user=user.name if user is not None else "")
-
-
-def _connection(ctx: ServerRequestContext[Any, Any]) -> Connection:
-    """Returns the SDK's connection. It is private in the SDK, but holds the state of a connection."""
-    return ctx.session._connection
 
 
 async def _await_ready(tool: Tool) -> None:
