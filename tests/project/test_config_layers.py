@@ -69,6 +69,13 @@ def test_a_project_says_more_than_the_user_and_the_environment_more_than_both(pl
     assert found.origins["agent.model"] == "environment variable FORGE_MODEL"
 
 
+def test_a_variable_that_is_not_text_is_refused_by_its_name(places):
+    with pytest.raises(ToolError, match="the environment variable FORGE_MODEL: half a surrogate pair") as refused:
+        places.load(FORGE_MODEL="openai:\udc80")
+    assert "unset FORGE_MODEL" in refused.value.suggestion
+    assert places.load(FORGE_MODEL="openai:\xe9").agent.model == "openai:\xe9"
+
+
 def test_named_things_of_both_are_there_and_the_project_wins_by_name(places):
     places.user("mcpServers: {a: {command: user}, b: {command: b}, c: {command: c}}\nsecrets: [MINE]\n")
     places.project("mcpServers: {a: {command: project}, c: {disabled: true}}\nsecrets: [YOURS, MINE]\n")

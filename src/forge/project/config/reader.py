@@ -22,7 +22,7 @@ _TELLING = "(?i)TOKEN|KEY|SECRET|PASS|AUTH|CREDENTIAL"
 _RULES = ["permissions", "rules"]  # `forge.permissions` checks the entries, and explains them better
 
 Schema = dict[str, Any]
-Path_ = tuple[str | int, ...]
+Steps = tuple[str | int, ...]
 
 
 class UnsetVariable(ToolError):
@@ -79,11 +79,10 @@ class ConfigReader:
         if (odd := _find_odd(document)) is not None:
             raise self._explain_odd(*odd)
         validator = _document_validator() if self.schema is document_schema() else validator_for(self.schema)
-        if not validator.is_valid(document):
-            mistakes = _flatten(validator.iter_errors(document))
-            found = [one for one in mistakes if one.instance_path[:2] != _RULES or len(one.instance_path) == 2]
-            if found:
-                raise self._explain(min(found, key=lambda one: _position(one, document)))
+        mistakes = _flatten(validator.iter_errors(document))
+        found = [one for one in mistakes if one.instance_path[:2] != _RULES or len(one.instance_path) == 2]
+        if found:
+            raise self._explain(min(found, key=lambda one: _position(one, document)))
 
     def read(self, node: Schema, value: Any, key_path: str) -> Any:
         """Returns the typed value of what is written at a key path, once it is checked."""
@@ -163,15 +162,13 @@ class ConfigReader:
     def _explain(self, error: Any) -> ToolError:
         """Explains one mistake that the schema found."""
         node, key_path = _node_at(self.schema, error.schema_path), render_key_path(error.instance_path)
-        kind, message = error.kind.name, node.get("errorMessage", "")
+        kind, message = error.kind.name, node.get("errorMessage", "unknown key")
         if kind == "additionalProperties":
             unknown = error.kind.unexpected[0]
             return self.error(_join(key_path, unknown), "unknown key", unknown, node["properties"])
         if kind == "propertyNames":
-            name, names = error.kind.error.instance, _node_at(self.schema, error.schema_path)
-            return self.error(
-                _join(key_path, name), names.get("errorMessage", "unknown key"), name, names.get("enum", ())
-            )
+            name = error.kind.error.instance
+            return self.error(_join(key_path, name), message, name, node.get("enum", ()))
         if kind == "required" and error.schema_path[-1] == "dependentRequired":
             [name, *_] = (one for one in node["dependentRequired"] if one in error.instance)
             return self.error(_join(key_path, name), message)
@@ -181,13 +178,15 @@ class ConfigReader:
             return self.error(key_path, f"{missing} is missing{f': {what}' if isinstance(what, str) else ''}")
         return self.error(key_path or "the document", *_describe(node, kind, error.instance))
 
-    def _explain_odd(self, path: Path_, value: Any, problem: str) -> ToolError:
+    def _explain_odd(self, path: Steps, value: Any, problem: str) -> ToolError:
         """Explains a value that JSON does not have."""
         key_path = render_key_path(path)
         nodes = _nodes_at(_steps(key_path), self.schema)
         if problem or len(nodes) <= len(path):
-            return self.error(key_path, problem or f"expected plain data, got {value!r:.60}; put it in quotes")
-        return self.error(key_path, *_describe(nodes[-1][1], "type", value))
+            problem = problem or f"expected plain data, got a {type(value).__name__}; put it in quotes"
+            return self.error(key_path, problem)
+        node = nodes[-1][1]
+        return self.error(key_path, *_describe(node.get("anyOf", [node])[-1], "type", value))
 
 
 def config_error(
@@ -317,7 +316,7 @@ def on_one_line(value: Any) -> str:
 # Finds the first mistake of a document, and describes it.
 
 
-def _find_odd(value: Any, path: Path_ = ()) -> tuple[Path_, Any, str] | None:
+def _find_odd(value: Any, path: Steps = ()) -> tuple[Steps, Any, str] | None:
     """Returns the first key or value that JSON does not have, such as a date: its path, and what is wrong with it."""
     inner: Iterable[tuple[Any, Any]] = ()
     if isinstance(value, dict):
