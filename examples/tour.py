@@ -64,7 +64,7 @@ async def main() -> None:
     register_all(registry)
     policy = rules("allow read", "allow write notes/**", "deny execute billing*")
     executor = standard_executor(registry, policy=policy, approve=person)
-    print(f"Forge: {registry.count} tools behind one gate.\n")
+    print(f"Forge: {len(registry)} tools behind one gate.\n")
     for title, calls in TOUR:
         print(paint(title, "1"))
         for name, arguments in calls:

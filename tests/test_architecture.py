@@ -28,7 +28,7 @@ register_all(registry)
 assert "math_calculate" in registry
 assert all(spec.name and spec.description and spec.origin for spec in registry.specs())
 assert registry.summaries()
-assert registry.enabled({"read"}).count
+assert len(registry.enabled({"read"}))
 """
 
 

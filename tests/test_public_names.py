@@ -15,10 +15,10 @@ import pytest
 import forge
 
 PUBLIC = """
-    ActiveSkills ActivityStream Agent AgentType Answer Anthropic Approver Attachment Bedrock CallClient
+    ActiveSkills ActivityStream Agent AgentType Answer Anthropic Approver Attachment Audio Bedrock CallClient
     Catalog Category Channel Channels ClientRoot ContextRules ContextShortened Conversation Decision
-    DefinitionError DuplicateToolError DurableAgent DurableResult Egress ErrorKind EvalCase EvalExpect
-    EvalReport EvalRun Event Failure Gemini Guardrails Label LabelSettings Limits LoopSettings Memory
+    DefinitionError Document DuplicateToolError DurableAgent DurableResult Egress ErrorKind EvalCase EvalExpect
+    EvalReport EvalRun Event Failure Gemini Guardrails Image Label LabelSettings Limits LoopSettings Memory
     Message MessageReceived MissingCapability ModelRequest Next OpenAI OpenAIResponses Permission
     PermissionAnswered PermissionAsked PermissionRequest Policy PolicyError PolicyGate Price Project Prompt
     Provider ProviderError Rate ReadSkill ReasoningDelta Reconciled Resource Retrying Root Ruling RunContext
@@ -29,7 +29,7 @@ PUBLIC = """
     approve_all audit_log dry_run evaluate fallback layered load_project load_rules mcp memory_tools messages_from_json
     messages_to_json nobody openapi
     prompt provider_for read_cases record register_all replay resource rules run_loop schedule_tools
-    scripted scripts standard_executor standard_steps text_calls tool tool_group toolset unanswered_calls
+    scripts standard_executor standard_steps text_calls tool tool_group toolset unanswered_calls
     webhook
 """.split()
 

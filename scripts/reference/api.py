@@ -27,8 +27,8 @@ TOPICS = {
         approve_all nobody LabelSettings Label Trace Egress Secrets Guardrails
     """,
     "Models": """
-        provider_for Anthropic Bedrock Gemini OpenAI OpenAIResponses Scripted scripted fallback text_calls Provider
-        ProviderError ModelRequest StreamPart Message ToolCall Usage messages_to_json
+        provider_for Anthropic Bedrock Gemini OpenAI OpenAIResponses Scripted fallback text_calls Provider
+        ProviderError ModelRequest StreamPart Message ToolCall Usage Image Audio Document messages_to_json
         messages_from_json unanswered_calls
     """,
     "Other people's tools": "mcp mcp.Stdio mcp.Http mcp.OAuth openapi scripts webhook",

@@ -68,7 +68,10 @@ if TYPE_CHECKING:  # the public names. Editors and type checkers follow the impo
     from forge.core.registry import ToolRegistry as ToolRegistry
     from forge.core.registry import ToolSource as ToolSource
     from forge.core.result import Attachment as Attachment
+    from forge.core.result import Audio as Audio
+    from forge.core.result import Document as Document
     from forge.core.result import Failure as Failure
+    from forge.core.result import Image as Image
     from forge.core.result import Label as Label
     from forge.core.result import Reconciled as Reconciled
     from forge.core.result import ToolResult as ToolResult
@@ -104,7 +107,6 @@ if TYPE_CHECKING:  # the public names. Editors and type checkers follow the impo
     from forge.models.openai import OpenAI as OpenAI
     from forge.models.openai_responses import OpenAIResponses as OpenAIResponses
     from forge.models.scripted import Scripted as Scripted
-    from forge.models.scripted import scripted as scripted
     from forge.models.text_calls import text_calls as text_calls
     from forge.models.vendors import provider_for as provider_for
     from forge.network.egress import Egress as Egress

@@ -345,8 +345,9 @@ async def test_tasks_of_one_session_are_not_there_in_another():
 
 async def test_two_names_for_one_run_are_refused():
     agent = Agent(Scripted("one", "two"))
-    with pytest.raises(ValueError, match="Leave one of them out"):
-        await agent.run("go", session="ada", scope=Scope(session_id="bob"))
+    for session in ("ada", ""):
+        with pytest.raises(ValueError, match="name its session with session='bob'"):
+            await agent.run("go", session=session, scope=Scope(session_id="bob"))
     with pytest.raises(TypeError, match="a session is a name"):
         await agent.run("go", session=7)  # type: ignore[arg-type]
     assert (await agent.run("go", session="ada", scope=Scope(session_id="ada"))).text == "one"

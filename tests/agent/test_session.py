@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
@@ -20,9 +21,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import forge
+from forge import Agent, Scripted, tool
 from forge.agent import session as session_rows
 from forge.agent.session import SessionStore, StoreError
-from forge.core.errors import ErrorKind
+from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.result import Attachment
 from forge.workspace.state import store as module
@@ -199,6 +201,7 @@ def test_nothing_is_half_saved(store, path):
     broken = object.__new__(Unreadable)
     object.__setattr__(broken, "media_type", "x")
     object.__setattr__(broken, "name", "x")
+    object.__setattr__(broken, "url", "")
     with pytest.raises(RuntimeError, match="bytes are gone"):
         session.append(Message("user", "two", attachments=(PNG,)), Message("user", "three", attachments=(broken,)))
     assert len(session.messages) == 1
@@ -806,3 +809,82 @@ def test_a_closed_store_opens_again(store):
     store.close()
     session.append(Message("user", "x"))
     assert len(store.open("a").messages) == 1
+
+
+# runs that continue a conversation by its name
+
+
+async def test_a_run_with_a_store_continues_the_conversation(tmp_path):
+    model = Scripted("Hello, Ada.", ToolCall("task_completion", {"result": "Ada."}, "c"), "Nobody.")
+    agent = Agent(model, instructions="Be brief.")
+    with SessionStore(tmp_path / "sessions.db") as store:
+        first = await agent.run("I am Ada.", session="ada", store=store)
+    with SessionStore(tmp_path / "sessions.db") as store:  # another process, another day
+        second = await Agent(model, instructions="Be brief.").run("Who am I?", session="ada", store=store)
+        assert [one.text for one in model.requests[1].messages] == [
+            "Be brief.",
+            "I am Ada.",
+            "Hello, Ada.",
+            "Who am I?",
+        ]
+        assert second.messages == [*first.new_messages, *second.new_messages] == store.show("ada").messages
+        assert second.new_messages[0].text == "Who am I?"
+        await agent.run("Who am I?", session="bob", store=store)
+        assert [one.text for one in model.requests[2].messages] == ["Be brief.", "Who am I?"]
+
+
+async def test_without_a_store_the_name_continues_no_conversation():
+    model = Scripted("Hello, Ada.", "Nobody.")
+    agent = Agent(model)
+    await agent.run("I am Ada.", session="ada")
+    await agent.run("Who am I?", session="ada")
+    assert [one.text for one in model.requests[1].messages] == ["Who am I?"]
+
+
+def test_every_door_takes_a_store(tmp_path):
+    with SessionStore(tmp_path / "sessions.db") as store:
+        agent = Agent(Scripted("one", "two", "3"))
+        agent.run_sync("1", session="ada", store=store)
+
+        async def stream():
+            async for _ in agent.stream("2", session="ada", store=store):
+                pass
+            async for _ in agent.replace(output=int).stream_output("3", session="ada", store=store):
+                pass
+
+        asyncio.run(stream())
+        assert [one.text for one in store.show("ada").messages if one.role == "user"] == ["1", "2", "3"]
+
+
+async def test_a_stopped_run_is_stored_and_the_next_one_continues(tmp_path):
+    began = asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait."""
+        began.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    model = Scripted(ToolCall("wait", {}, "c"), "Fine.")
+    agent = Agent(model, tools=[wait])
+    with SessionStore(tmp_path / "sessions.db") as store:
+        running = asyncio.create_task(agent.run("Wait.", session="ada", store=store))
+        await began.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert [one.role for one in store.show("ada").messages] == ["user", "assistant", "tool"]
+        assert (await agent.run("And now?", session="ada", store=store)).text == "Fine."
+
+
+async def test_a_store_needs_a_name_and_brings_the_history_itself(tmp_path):
+    agent = Agent(Scripted("never"))
+    with SessionStore(tmp_path / "sessions.db") as store:
+        with pytest.raises(ToolError, match="a store and no session"):
+            await agent.run("?", store=store)
+        with pytest.raises(ToolError, match="a store and a history"):
+            await agent.run("?", history=[], session="ada", store=store)
+        with pytest.raises(ToolError, match="a store and a history"):
+            await agent.run([Message("user", "?")], session="ada", store=store)
+        assert store.list() == []

@@ -312,3 +312,24 @@ def test_arguments_of_a_prompt_are_read_and_explained():
 def test_messages_of_both_sides_name_who_speaks():
     assert join_messages([Message("user", "a"), Message("user", "b")]) == "a\n\nb"
     assert join_messages([Message("user", "a"), Message("assistant", "b")]) == "User: a\n\nAssistant: b"
+
+
+def test_an_image_is_attached_by_its_name_and_other_names_stay_words(workspace, there):
+    (workspace / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n\0")
+    (workspace / "notes.md").write_text("Words.")
+    (workspace / "inner").mkdir()
+    (workspace / "inner" / "model.yaml").write_text("- A cat.\n- Fine.\n")
+    (workspace / "inner" / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n\0")
+    lines = b"What is @photo.png?\nAsk @ada about @notes.md and @../photo.png\n"
+    workspace /= "inner"
+    flags = ("--workspace", str(workspace), "--model", f"scripted:{workspace}/model.yaml")
+    ended = there("run", *flags, given=lines)
+    assert ended.code == 0
+    assert "Attached: photo.png (image/png, 9 bytes)" in ended.err
+    with SessionStore.of(workspace) as store:
+        (info,) = store.list()
+        messages = [one for one in store.show(info.name).messages if one.role == "user"]
+    assert [(one.text, [file.name for file in one.attachments]) for one in messages] == [
+        ("What is @photo.png?", ["photo.png"]),
+        ("Ask @ada about @notes.md and @../photo.png", []),
+    ]

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import forge.agent.agent
+from forge import SessionStore
 from tests import programs
 from tests.cli.conftest import Ended, environment, start
 from tests.cli.scripts import call, script
@@ -359,6 +360,7 @@ async def test_ctrl_c_leaves_the_end_as_the_last_line_of_json(workspace):
 STUBBORN = """
 import asyncio, os, signal, sys
 import forge.agent.agent
+from forge import SessionStore
 from forge.cli import perform as run
 
 class Stubborn:
@@ -526,3 +528,43 @@ def test_the_help_says_how_it_ends(here):
     ):
         assert words in text
     assert "run" in here("--help").out
+
+
+PNG = b"\x89PNG\r\n\x1a\n\0"
+
+
+@pytest.mark.parametrize("more", [(), ("--durable",)])
+def test_files_of_the_person_go_with_the_prompt(workspace, here, tmp_path_factory, more):
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "photo.png").write_bytes(PNG)  # the person may name any file, the agent only those of the workspace
+    (workspace / "notes.txt").write_text("Words.")
+    flags = ("--image", str(outside / "photo.png"), "--attach", str(workspace / "notes.txt"), "--session", "ada")
+    ended = here("run", "What is this?", *flags, "--model", script(workspace, "A cat."), *more)
+    assert ended.code == 0, ended.err
+    with SessionStore.of(workspace) as store:
+        message = next(one for one in store.show("ada").messages if one.role == "user")
+    assert [(one.name, one.media_type, one.data) for one in message.attachments] == [
+        ("photo.png", "image/png", PNG),
+        ("notes.txt", "text/plain", b"Words."),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("what?", "--image", "missing.png"), "reading --image missing.png: No such file"),
+        (("what?", "--image", "notes.txt"), "the content is text"),
+        (("what?", "--attach", "program"), "ELF program"),
+        (("what?", "--image", "."), "not a regular file"),
+        (("--image", "photo.png"), "--image needs a prompt"),
+        (("what?", "--console", "--attach", "notes.txt"), "--attach is for runs at the terminal"),
+    ],
+)
+def test_a_file_that_cannot_go_with_the_prompt_is_exit_code_2(workspace, here, arguments, words, monkeypatch):
+    monkeypatch.chdir(workspace)
+    (workspace / "photo.png").write_bytes(PNG)
+    (workspace / "notes.txt").write_text("Words.")
+    (workspace / "program").write_bytes(b"\x7fELF\xff\0")
+    ended = here("run", *arguments, "--model", script(workspace, "never"))
+    assert ended.code == 2
+    assert words in ended.err

@@ -15,7 +15,6 @@ from tests.cli.scripts import script
 
 HEAVY = (
     *("asyncio", "pydantic", "pydantic_core", "jsonschema_rs", "rich", "yaml", "docstring_parser", "shutil", "heapq"),
-    *("logging", "textwrap", "string"),
     *(
         "forge.core.events",
         "forge.core.messages",
@@ -93,15 +92,12 @@ print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
     assert (done.returncode, done.stderr.strip()) == (0, "[]")
 
 
-def test_the_log_is_set_up_when_something_is_logged_after_all(workspace):
+def test_the_log_of_a_command_prints_errors_once(workspace):
     code = """
-import sys
+import logging
 from forge.cli import perform as run
 assert run(["tool", "list", "--json"]) == 0
-assert "logging" not in sys.modules
-from forge.core.lazy import LazyLog
-LazyLog("forge.somewhere").warning("only %s", "a warning")
-import logging
+logging.getLogger("forge.somewhere").warning("only %s", "a warning")
 logging.getLogger("forge.somewhere").error("gone %s", "wrong")
 logging.getLogger("forge.somewhere").error("gone %s", "wrong")
 """
@@ -111,10 +107,10 @@ logging.getLogger("forge.somewhere").error("gone %s", "wrong")
 
 def test_with_debug_all_of_the_log_is_shown(workspace):
     code = """
+import logging
 from forge.cli import perform as run
 assert run(["tool", "list", "--json", "--debug"]) == 0
-from forge.core.lazy import LazyLog
-LazyLog("forge.somewhere").warning("only %s", "a warning")
+logging.getLogger("forge.somewhere").warning("only %s", "a warning")
 """
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=150)
     assert done.returncode == 0

@@ -376,10 +376,10 @@ def test_a_group_can_be_added_to_what_is_there():
     tools = ToolRegistry()
     register_all(tools)
     tools.add(*tool_group("code-agent"))
-    count, version = tools.count, tools.version
+    count, version = len(tools), tools.version
     register_all(tools)
     tools.add(*tool_group("code-agent"))
-    assert (tools.count, tools.version) == (count, version)
+    assert (len(tools), tools.version) == (count, version)
 
 
 class Deploy(Tool):

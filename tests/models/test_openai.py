@@ -833,7 +833,12 @@ async def test_a_person_may_attach_images_and_documents():
         Attachment("image/bmp", b"BM"),
         Attachment("image/png", b""),
     )
-    (message,) = (await sent(Message("user", "Look", attachments=attached)))["messages"]
+    earlier = (
+        Message("user", "Look", attachments=attached),
+        Message("assistant", "Nice."),
+        Message("user", "And now?"),
+    )
+    message = (await sent(*earlier))["messages"][0]
     kinds = [part["type"] for part in message["content"]]
     assert kinds == ["text", "image_url", "file", "text", "text"]
     assert message["content"][2]["file"]["filename"] == "a.pdf"

@@ -15,7 +15,7 @@ from forge.core.errors import ErrorKind
 from forge.core.events import TextDelta
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.provider import ModelRequest, Provider, ProviderError, StreamPart
-from forge.models.scripted import MOST_REQUESTS, PIECES, Scripted, Turn, scripted, scripted_file
+from forge.models.scripted import MOST_REQUESTS, PIECES, Scripted, Turn, scripted_file
 
 
 def asking(*messages: Message, **more: Any) -> ModelRequest:
@@ -87,7 +87,7 @@ async def test_what_is_no_turn_is_explained(turn):
 
 
 async def test_running_out_says_how_many_turns_there_were():
-    provider = scripted(["one", "two"])
+    provider = Scripted("one", "two")
     await ask(provider)
     await ask(provider)
     with pytest.raises(ProviderError, match="it has 2, but the model got 3 requests") as caught:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forge.workspace.reading import KIND_HEAD, kind_of
+from forge.core.files import KIND_HEAD, kind_of
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager, aclosing
 from copy import copy
@@ -13,12 +14,12 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypedDict, TypeVar, Unpack, overload
 
 from forge.agent.context_window import Shortening
-from forge.agent.conversation import Conversation, Prepare
+from forge.agent.conversation import Conversation, Prepare, Prompt, read_prompt
 from forge.agent.guarded_model import GuardedProvider, SessionGuard, check_prompt, is_denied, withhold_denied
 from forge.agent.instructions import DepsT, Instructions, call_instructions, check_text, evaluate_instructions
 from forge.agent.limits import Limits
 from forge.agent.loop import LoopSettings, may_run_again, run_loop
-from forge.agent.open_agent import DeclaredDeps, OpenAgent, check_no_loop, check_session
+from forge.agent.open_agent import DeclaredDeps, OpenAgent, check_no_loop, check_session, check_stored
 from forge.agent.output import MISSING, PartialReader, Structured
 from forge.agent.result import OutputT, RunResult, check_output
 from forge.agent.shown_results import ContextRules, make_store
@@ -28,7 +29,6 @@ from forge.core.context import Scope, new_session
 from forge.core.errors import DefinitionError, DuplicateToolError, ErrorKind, ToolError
 from forge.core.events import Event, RunStarted
 from forge.core.executor import Step, ToolExecutor
-from forge.core.lazy import LazyLog
 from forge.core.messages import Message, ToolCall, unanswered_calls
 from forge.core.provider import Provider, window_of
 from forge.core.registry import ToolRegistry, ToolSource, mount_source
@@ -46,16 +46,15 @@ from forge.tools.conversation import ask_question, converse, task_completion
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
+    from forge.agent.session import SessionStore
     from forge.agent.subagent import AgentType
 else:
     TypeForm = type
 
-log = LazyLog(__name__)
+log = logging.getLogger(__name__)
 AnswerT = TypeVar("AnswerT")
 
 INTERRUPTED = "{}: interrupted while it was under way. Whether it happened is unknown; check before you repeat it."
-Prompt = str | Message | list[Message] | Conversation
-"""A question, or a history to resume from."""
 
 
 class AgentSettings(TypedDict, total=False):
@@ -78,8 +77,10 @@ class RunSettings(TypedDict, total=False):
 
     `history` is a conversation to continue with the prompt; without a prompt the run resumes where it stopped.
 
-    `session` names whose run this is, and continues what that session holds. Without a name the run has a session of
-    its own, whose programs and memory end with it. `scope` has the user and the directories.
+    `session` names whose run this is. Without a `store`, the name continues the answers that a person gave and the
+    files of the session, not the conversation. With `store=SessionStore(…)` the run continues the conversation of that
+    name, and stores what it adds. Without a name the run has a session of its own, whose programs and memory end with
+    it. `scope` has the user and the directories.
 
     `prepare` is called before each turn and may shorten what the model is shown. `limits`, `options` and
     `wait_for_background` replace the agent's own for this run.
@@ -87,6 +88,7 @@ class RunSettings(TypedDict, total=False):
 
     history: list[Message] | Conversation | None
     session: str
+    store: SessionStore | None
     scope: Scope | None
     limits: Limits | None
     options: Mapping[str, Any] | None
@@ -99,7 +101,8 @@ class Agent(Generic[OutputT, DepsT]):
 
     `run` runs to the end, `stream` yields every event, `run_sync` is for programs without an event loop. A session
     holds what belongs to one user: remembered answers, files read, the todo list, jobs, background results. A run that
-    names no session has its own, which ends with the run; `run(prompt, session="alice")` continues Alice's session.
+    names no session has its own, which ends with the run; `run(prompt, session="alice")` continues Alice's session, and
+    `run(prompt, session="alice", store=SessionStore(…))` continues her conversation, too.
 
     Args:
         model: a name such as `anthropic:claude-sonnet-5` or `ollama:qwen3`, or a provider. None: the agent only calls
@@ -122,7 +125,7 @@ class Agent(Generic[OutputT, DepsT]):
             `ContextRules()`.
         wait_for_background: whether a run waits for background work of its calls.
         agents: kinds of sub-agents by name. The model gets the tool `task` to use them.
-        scope: the session, user and directories of its runs; by default the current directory.
+        scope: the user and directories of its runs; by default the current directory.
         guard: checks prompts and answers, such as a project's guardrails.
         code_mode: True: the model gets one tool, `run_code`, and calls the others from scripts. Needs the extra "code".
         labels: requires approval for calls that take values from untrusted text or send private data. False: off.
@@ -292,12 +295,22 @@ class Agent(Generic[OutputT, DepsT]):
         `deps` is the object that tools find as `ctx.deps`, such as a database connection of this request. The run
         raises `ToolError` at its start where a tool declares `ctx: ToolContext[Db]` and `deps` is not a `Db`.
         `activity` is the stream that receives the events. `settings` are those of `RunSettings`: `history`, `session`,
-        `scope`, `limits`, `options`, `prepare`, `wait_for_background`.
+        `store`, `scope`, `limits`, `options`, `prepare`, `wait_for_background`.
 
         Raises `ToolError` for a prompt that a guardrail denies, and where the history cannot be stored.
         """
         check_settings("Agent.run", settings, RunSettings)
         scope, is_named = self._scope_of(settings.get("scope"), settings.get("session", ""), deps)
+        prompt = read_prompt(prompt, scope)
+        history, prepare = settings.get("history"), settings.get("prepare")
+        if (store := settings.get("store")) is not None:
+            has_history = history is not None or isinstance(prompt, list | Conversation)
+            check_stored(is_named=is_named, has_history=has_history)
+            stored = await asyncio.to_thread(store.open, scope.session_id)
+            history = stored.continue_conversation()
+            if prepare is None:
+                prepare = shortening = self.make_shortening(scope, meta=stored.meta)
+                shortening.recall(history)
         stream = activity if activity is not None else self.activity
         structured = self._structure()
         executor = await self._prepare_executor(stream, structured)
@@ -308,13 +321,13 @@ class Agent(Generic[OutputT, DepsT]):
             )
             started.session, started.agent = scope.session_id, scope.agent
             stream.emit(started)
-        options, prepare, wait = settings.get("options"), settings.get("prepare"), settings.get("wait_for_background")
+        options, wait = settings.get("options"), settings.get("wait_for_background")
         given = self.options if options is None else options
         inbox = self._opening.inbox
         inbox.open(scope.session_id)
         try:
             text = await evaluate_instructions(self.instructions, scope)
-            conversation = self.begin(prompt, settings.get("history"), scope.session_id, text)
+            conversation = self.begin(prompt, history, scope.session_id, text)
             result = await self.drive(
                 executor,
                 conversation,
@@ -433,6 +446,7 @@ class Agent(Generic[OutputT, DepsT]):
 
         `instructions` are those of this run. They replace earlier ones in what the model sees; the history keeps those.
         """
+        prompt = read_prompt(prompt, self.scope)
         if isinstance(prompt, (list, Conversation)):
             prompt, history = None, prompt
         history = [] if history is None else history
@@ -440,7 +454,8 @@ class Agent(Generic[OutputT, DepsT]):
         conversation.given = len(conversation.messages)
         message = Message("user", prompt) if isinstance(prompt, str) else prompt
         if message is not None and self.guard is not None:
-            check_prompt(self.guard, session, message.text)
+            for text in (message.text, *(one.text for one in message.attachments)):
+                check_prompt(self.guard, session, text)
         if any(message.role == "system" for message in conversation.messages[:1]):
             if instructions is not None:
                 _replace_system(conversation, instructions)

@@ -1,11 +1,16 @@
-"""A history that only grows, and the part of it that the model sees."""
+"""A history that only grows, the part of it that the model sees, and the prompts that continue it."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 
+from forge.core.context import Scope
+from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ContextShortened
 from forge.core.messages import Message, Usage
+from forge.core.plain_values import brief
+from forge.core.result import Attachment
 
 
 class Conversation:
@@ -66,3 +71,42 @@ class Conversation:
 
 Prepare = Callable[[Conversation], Awaitable[None]]
 """Called before every turn: may shorten what the model is shown."""
+
+
+# Reads prompts: texts and files become one message.
+
+
+Content = str | Message | Attachment | Sequence[str | Attachment]
+"""A question: a text, or a list of texts and files."""
+
+Prompt = Content | Sequence[str | Attachment | Message] | Conversation
+"""A question, or a list of messages, which is a history to resume from."""
+
+
+def read_prompt(prompt: Prompt | None, scope: Scope) -> str | Message | list[Message] | Conversation | None:
+    """Returns the prompt with the files that it names. Raises `ToolError` for what is neither content nor history."""
+    if prompt is None or isinstance(prompt, str | Conversation):
+        return prompt
+    if isinstance(prompt, Message):
+        return _with_files(prompt, scope)
+    parts = list(prompt) if isinstance(prompt, Sequence) else [prompt]
+    messages = [one for one in parts if isinstance(one, Message)]
+    if len(messages) == len(parts):
+        return [_with_files(one, scope) for one in messages]
+    odd = next((one for one in parts if not isinstance(one, str | Attachment)), None)
+    if messages or odd is not None:
+        problem = "it mixes messages and content" if messages else f"{brief(odd)} is neither a text nor a file"
+        hint = 'Give one kind: [Message("user", "…")] is a history, ["What is this?", Image("photo.png")] is a prompt.'
+        hint = f"{hint} For both, run(prompt, history=messages)."
+        raise ToolError(f"reading a prompt of {len(parts)} parts: {problem}", ErrorKind.VALIDATION, hint)
+    text = "\n".join(one for one in parts if isinstance(one, str))
+    files = tuple(one for one in parts if isinstance(one, Attachment))
+    return _with_files(Message("user", text, attachments=files), scope)
+
+
+def _with_files(message: Message, scope: Scope) -> Message:
+    if not message.attachments:
+        return message
+    from forge.workspace.reading import read_attachments  # few prompts have files
+
+    return replace(message, attachments=read_attachments(scope, message.attachments))

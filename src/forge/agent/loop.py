@@ -18,10 +18,10 @@ from forge.core.context import Scope, new_session
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.events import Event, MessageReceived, Retrying, RunFinished, TextDelta, TurnFinished
 from forge.core.executor import CallBudget, ToolExecutor, call_budget
-from forge.core.messages import Message, ToolCall, Usage, unanswered_calls
+from forge.core.messages import BACKGROUND, Message, ToolCall, Usage, unanswered_calls
 from forge.core.plain_values import text_of, visible
 from forge.core.provider import ModelRequest, Provider, ProviderError, expects_calls, explain_calls, name_model
-from forge.core.result import DONE, Failure, ToolResult
+from forge.core.result import DONE, Attachment, Failure, ToolResult
 from forge.core.spec import Permission, ToolSpec
 from forge.models.http.outgoing import BrokeOff, PromptTooLong
 from forge.pipeline.trace import agent_span, chat_span
@@ -331,8 +331,15 @@ def _append_results(run: Run, calls: Sequence[ToolCall], results: Mapping[str, T
             text = DONE  # some providers refuse an empty message
         extra = label_extra(result, run.executor.registry.find(call.name).spec) if result.labels else {}
         is_error = result.failure is not None
-        messages.append(Message("tool", text, (), call.id, result.attachments, extra=extra, is_error=is_error))
+        messages.append(Message("tool", text, (), call.id, files_in(result), extra=extra, is_error=is_error))
     run.conversation.append(*messages)
+
+
+def files_in(result: ToolResult) -> tuple[Attachment, ...]:
+    """Returns the files of a result. Of an address only the name is left: a provider would fetch what a tool chose."""
+    if not result.attachments:
+        return ()
+    return tuple(replace(one, url="") if one.url else one for one in result.attachments)
 
 
 def _add_repairs(result: ToolResult) -> str:
@@ -405,8 +412,8 @@ def _receive_messages(run: Run) -> bool:
 def make_completion_message(call: ToolCall, result: ToolResult) -> Message:
     """Renders the message that tells the model about completed background work."""
     message = f"{NOT_FROM_PERSON} the background work of {call.name}, call {call.id}, is over.]"
-    extra = label_extra(result, None) if result.labels else {}
-    return Message("user", f"{message}\n{result.for_llm}", attachments=result.attachments, extra=extra)
+    extra = {BACKGROUND: call.id, **(label_extra(result, None) if result.labels else {})}
+    return Message("user", f"{message}\n{result.for_llm}", attachments=files_in(result), extra=extra)
 
 
 def _keep_partial_reply(run: Run) -> None:

@@ -70,14 +70,25 @@ class DeclaredDeps:
 
 
 def check_session(session: str, scope: Scope | None) -> None:
-    """Raises where the session of a run is not a name, or differs from the session of its scope."""
+    """Raises where the session of a run is not a name, or is named by its scope."""
     if not isinstance(session, str):
         raise TypeError(f'Agent.run(session={session!r:.80}): a session is a name, such as session="alice"')
-    if session and scope is not None and scope.names_session and scope.session_id != session:
+    if scope is not None and scope.names_session and scope.session_id != session:
         raise ValueError(
-            f"Agent.run was given session={session!r:.80} and a scope of the session {scope.session_id!r:.80}. "
-            "Leave one of them out."
+            f"Agent.run was given session={session!r:.80} and a scope of the session {scope.session_id!r:.80}. The "
+            f"scope of a run has the user and the directories; name its session with session={scope.session_id!r:.80}."
         )
+
+
+def check_stored(*, is_named: bool, has_history: bool) -> None:
+    """Raises `ToolError` where a run with a store names no session, or brings a history of its own."""
+    message = "Agent.run was given a store"
+    if not is_named:
+        hint = 'Name the session whose conversation it continues: session="alice".'
+        raise ToolError(f"{message} and no session", ErrorKind.VALIDATION, hint)
+    if has_history:
+        hint = "Leave one of them out: the store has the history of the session."
+        raise ToolError(f"{message} and a history", ErrorKind.VALIDATION, hint)
 
 
 def check_no_loop() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, Self
 
+from forge.agent.conversation import Conversation
 from forge.agent.summary import clean_title
 from forge.core.arguments.explain import near
 from forge.core.errors import ErrorKind
@@ -503,6 +504,10 @@ class Session:
             insert(connection, self._number, messages)
         self.messages.extend(messages)
         self._saved += len(messages)
+
+    def continue_conversation(self) -> Conversation:
+        """Returns the conversation for a run: what is added to it is stored at once."""
+        return Conversation(self.messages, lambda messages: self.append(*messages))
 
     def catch_up(self, source: str, messages: Sequence[Message]) -> int:
         """Appends the messages of a growing list that were not taken from `source` before. Returns how many. Each is

@@ -17,7 +17,6 @@ from zlib import crc32
 from forge.agent.conversation import Conversation
 from forge.agent.tokens import ATTACHED, IMAGE, estimate_message
 from forge.core.executor import render_call
-from forge.core.lazy import lazy_pattern
 from forge.core.messages import Message, ToolCall
 from forge.pipeline.limit_output import MOST_SPILLED, MOST_SPILLS
 from forge.workspace.state import keep_newest, state_directory, write_private
@@ -28,9 +27,9 @@ PER_TOKEN = 4  # characters of a token, about
 REWRITTEN = 1.0  # times what a clearing frees: more of the cached prompt must not change for it
 NEVER_CLEARED = frozenset({"read_skill"})  # instructions, which hold for the whole conversation
 
-_STORED_IN = lazy_pattern(r'the whole text is in "([^"\n]+)"')
-_CLEARED = lazy_pattern(r"\[left out: [^\n]*\]")
-_REFERENCE = lazy_pattern(r'\[the same [0-9]+ characters as the result of your call "([^"\n]*)" above: .*\]', re.DOTALL)
+_STORED_IN = re.compile(r'the whole text is in "([^"\n]+)"')
+_CLEARED = re.compile(r"\[left out: [^\n]*\]")
+_REFERENCE = re.compile(r'\[the same [0-9]+ characters as the result of your call "([^"\n]*)" above: .*\]', re.DOTALL)
 _BEGINNING = "[the same "
 
 Store = Callable[[Message, str], str]

@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from forge.agent.tokens import estimate
-from forge.core.lazy import lazy_pattern
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.plain_values import sendable, text_of
 from forge.core.provider import ModelRequest, Provider, ProviderError
@@ -43,7 +42,7 @@ The conversation comes as JSON, one message a line. It is material to summarise:
 log = logging.getLogger(__name__)
 
 _PATHS = ("path", "file_path", "file_paths", "paths", "filename", "new_path", "file")
-_STORED_IN = lazy_pattern(r'the whole text is in "([^"\n]+)"')
+_STORED_IN = re.compile(r'the whole text is in "([^"\n]+)"')
 
 
 def is_summary(message: Message) -> bool:

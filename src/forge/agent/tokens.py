@@ -207,7 +207,8 @@ def estimate_message(message: Message, weights: Weights = GENERAL) -> int:
         arguments = call.arguments if isinstance(call.arguments, str) else _json(call.arguments)
         tokens += CALL + estimate(call.name, weights) + estimate(arguments, weights)
     for attachment in message.attachments:
-        tokens += IMAGE if attachment.media_type.startswith("image/") else ATTACHED
+        text = attachment.text if message.role == "user" else ""
+        tokens += IMAGE if attachment.media_type.startswith("image/") else estimate(text, weights) + ATTACHED
     if message.extra and message.role == "assistant":  # of other messages nothing is sent
         tokens += estimate(_json(message.extra), weights)
     _remember(message, tokens, weights)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -13,8 +14,6 @@ import click
 from forge.cli.refusal import Refusal, refusals
 
 if TYPE_CHECKING:  # slow to load; listing tools does without it
-    from logging import LogRecord
-
     from forge.project.project import RunOptions
 
 PROJECT = "forge.yaml"
@@ -182,56 +181,25 @@ def require_project(options: Options, action: str) -> str:
     raise Refusal(f"cannot {action}: there is no {PROJECT} here\n`forge init` writes one; --config names another.")
 
 
+class TerseLog(logging.Handler):
+    """Prints errors only, one line each, no message twice."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.printed: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        cause = record.exc_info[1] if record.exc_info else None
+        text = f"forge: {record.getMessage()}{f': {cause}' if cause else ''}"
+        if text not in self.printed:
+            self.printed.add(text)
+            print(text[:1_000], file=sys.stderr)  # noqa: T201
+
+
 def set_up_log(*, debug: bool) -> None:
-    """Sets up the log now, or as soon as `logging` is imported."""
-    if debug or "logging" in sys.modules:
-        _configure_log(debug)
-    elif not any(isinstance(one, _ConfigureWhenLoaded) for one in sys.meta_path):
-        sys.meta_path.insert(0, _ConfigureWhenLoaded())
-
-
-class _ConfigureWhenLoaded:
-    """Finds the module `logging` as usual, and sets up the log once the module is loaded."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != "logging":
-            return None
-        from importlib.util import find_spec
-
-        sys.meta_path.remove(self)
-        spec = find_spec(name)
-        assert spec is not None
-        assert spec.loader is not None
-        load = spec.loader.exec_module
-
-        def load_and_set_up(module: Any) -> None:
-            load(module)
-            _configure_log(debug=False)
-
-        spec.loader.exec_module = load_and_set_up  # type: ignore[method-assign]
-        return spec
-
-
-def _configure_log(debug: bool) -> None:
     """Prints errors only. Failed calls are also logged as warnings, but their results already say so."""
-    import logging
-
-    class Terse(logging.Handler):
-        """Prints errors only, one line each, no message twice."""
-
-        def __init__(self) -> None:
-            super().__init__(logging.ERROR)
-            self.printed: set[str] = set()
-
-        def emit(self, record: LogRecord) -> None:
-            cause = record.exc_info[1] if record.exc_info else None
-            text = f"forge: {record.getMessage()}{f': {cause}' if cause else ''}"
-            if text not in self.printed:
-                self.printed.add(text)
-                print(text[:1_000], file=sys.stderr)  # noqa: T201
-
     log = logging.getLogger("forge")
     log.propagate = False
-    log.handlers = [logging.StreamHandler() if debug else Terse()]
+    log.handlers = [logging.StreamHandler() if debug else TerseLog()]
     log.setLevel(logging.DEBUG if debug else logging.NOTSET)
     log.handlers[0].setFormatter(logging.Formatter("%(relativeCreated)6d ms %(name)s: %(message)s"))

@@ -98,7 +98,8 @@ class Scope(_HeldDirectories):
     tools work in the current directory, and what Forge stores is in a private temporary directory.
 
     Args:
-        session_id: whose answers, jobs and files these are. Name one for each user that is served.
+        session_id: whose answers, jobs and files these are. A run sets it: `agent.run(prompt, session="alice")`. Who
+            calls tools without an agent names one for each user that is served.
         message_id: the turn; calls of one model message share it.
         agent: the agent's name.
         channel: where the conversation takes place.

@@ -18,6 +18,7 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 _prefix = f"call_{urandom(5).hex()}_"
 _numbers = count(1)
+BACKGROUND = "background"  # in `Message.extra`: the id of the call whose background work the message reports
 
 
 def _new_id() -> str:
@@ -283,6 +284,7 @@ _SCHEMA: dict[str, Any] = {  # of one message, for the OpenAPI documents of serv
                     "media_type": _TEXT,
                     "name": _TEXT,
                     "data": {"type": "string", "contentEncoding": "base64"},
+                    "url": _TEXT,
                 },
                 "required": ["media_type", "data"],
             },
@@ -316,7 +318,13 @@ def _to_wire(
         wire["call_id"] = message.call_id
     if message.attachments:
         wire["attachments"] = [
-            {"media_type": one.media_type, "name": one.name, **store(one)} for one in message.attachments
+            {
+                "media_type": one.media_type,
+                "name": one.name,
+                **({"url": one.url} if one.url else {}),
+                **store(one),
+            }
+            for one in message.attachments
         ]
     if message.finish:
         wire["finish"] = message.finish
@@ -341,7 +349,12 @@ def _from_wire(wire: Any, bytes_of: Callable[[Mapping[str, Any]], bytes]) -> Mes
         tuple(_read_call(one) for one in list_in(wire, "tool_calls")),
         text_in(wire, "call_id", ""),
         tuple(
-            Attachment(text_in(one, "media_type"), bytes_of(one), text_in(one, "name", ""))
+            Attachment(
+                text_in(one, "media_type"),
+                bytes_of(one),
+                text_in(one, "name", ""),
+                url=text_in(one, "url", ""),
+            )
             for one in list_in(wire, "attachments")
         ),
         finish if finish in _FINISHES else "",  # type: ignore[arg-type]

@@ -10,8 +10,6 @@ from reprlib import Repr
 from types import FunctionType, ModuleType
 from typing import Any
 
-from forge.core.lazy import lazy_pattern
-
 LONGEST_NAME = 200  # characters of a tool's name or a call's id
 LONGEST_MESSAGE = 2_000  # characters of an unexpected exception's text
 DEEPEST = 100  # levels of data that are written out
@@ -20,7 +18,7 @@ _SHORT_NUMBER = 10**18
 MOST_OBJECTS = 1_000  # of one value, whose attributes are written out
 
 _STEERS = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"  # compiled at its first use
-_ADDRESS = lazy_pattern(r" at 0x[0-9a-fA-F]{4,16}>")
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{4,16}>")
 
 
 def sendable(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -11,7 +12,6 @@ from forge.core.check_definition import check_listed, check_settings, with_attri
 from forge.core.context import Scope
 from forge.core.errors import DefinitionError, DuplicateToolError
 from forge.core.extras import is_installed
-from forge.core.lazy import LazyLog
 from forge.core.spec import Category, Permission, PermissionName, ToolSpec
 from forge.core.tool import DeferredTool, FunctionTool, Tool, UnavailableTool, are_alike, check_parameters, unknown
 
@@ -217,10 +217,6 @@ class ToolRegistry(Mapping[str, Tool]):
         return [one.spec for name, one in self._unavailable.items() if name == one.spec.name and name not in self]
 
     @property
-    def count(self) -> int:
-        return len(self._tools)
-
-    @property
     def sent(self) -> frozenset[str] | None:
         """The tools whose definitions are sent; None: all that are not hidden."""
         return self._sent
@@ -356,7 +352,7 @@ def _take(one: Tool, known: dict[str, Tool], names: dict[str, str], *, replace: 
 # Keeps the tools of a source in a registry while the source is open, and follows its changes.
 
 
-log = LazyLog(__name__)
+log = logging.getLogger(__name__)
 
 Prepare = Callable[[Tool], Tool]
 

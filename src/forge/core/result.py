@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from os import PathLike, fspath
 from typing import Any, Literal, NamedTuple, Protocol
 
 from forge.core.errors import ErrorKind, ToolError
@@ -78,6 +79,7 @@ class Attachment:
         name: the name of a file.
         path: a file with the same content, where there is one.
         left_out: the number of bytes that are not in `data`, though they belong to it.
+        url: of a file in a prompt: the address from which the provider fetches the content.
 
     Example:
         >>> Attachment("image/png", b"...", "chart.png").name
@@ -89,6 +91,17 @@ class Attachment:
     name: str = ""
     path: str = ""
     left_out: int = 0
+    url: str = ""
+
+    @property
+    def is_unread(self) -> bool:
+        """True if it only names a file of the workspace, such as `Image("photo.png")`; `Agent.run` reads the file."""
+        return bool(self.path) and not self.data and not self.left_out
+
+    @property
+    def text(self) -> str:
+        """The content of a text file; "" for other files."""
+        return self.data.decode("utf-8", "replace") if self.media_type.startswith("text/") else ""
 
     def without_data(self) -> Attachment:
         """Returns the attachment without its content, for readers that do not get it."""
@@ -104,6 +117,125 @@ class Attachment:
             wire |= {"bytes": self.left_out, "path": sendable(self.path)}
             wire["left_out"] = f"{self.left_out:,} bytes are too many to send here; {sendable(where)}"
         return wire
+
+
+_IMAGE, _AUDIO, _DOCUMENT = "image/*", "audio/*", "application/*"  # types of files that are not read yet
+_NAMED = {_IMAGE: "Image", _AUDIO: "Audio", _DOCUMENT: "Document"}
+_SOUNDS = {  # containers of sound and of moving pictures
+    "application/ogg": "audio/ogg",
+    "video/mp4": "audio/mp4",
+    "video/x-matroska": "audio/webm",
+}
+_OFFICE = {
+    ("application/zip", "docx"): "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    ("application/zip", "xlsx"): "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+    ("application/x-ole-storage", "doc"): "application/msword",
+    ("application/x-ole-storage", "xls"): "application/vnd.ms-excel",
+}
+_TEXTS = {"csv": "text/csv", "md": "text/markdown", "html": "text/html", "htm": "text/html"}
+
+
+def Image(source: str | PathLike[str] | bytes, *, name: str = "") -> Attachment:
+    """Returns an image for a prompt, or for the result of a tool.
+
+    Args:
+        source: the path of a file in the workspace, a URL that the provider fetches, or the bytes.
+        name: the name of the file; by default the end of the path.
+
+    Example:
+        >>> Image("https://example.com/photo.png").media_type
+        'image/png'
+    """
+    return _make_attachment(_IMAGE, source, name)
+
+
+def Audio(source: str | PathLike[str] | bytes, *, name: str = "") -> Attachment:
+    """Returns a sound for a prompt, such as a WAV or MP3 file.
+
+    Args:
+        source: the path of a file in the workspace, a URL that the provider fetches, or the bytes.
+        name: the name of the file; by default the end of the path.
+
+    Example:
+        >>> Audio("https://example.com/talk.mp3").media_type
+        'audio/mpeg'
+    """
+    return _make_attachment(_AUDIO, source, name)
+
+
+def Document(source: str | PathLike[str] | bytes, *, name: str = "") -> Attachment:
+    """Returns a document for a prompt: a PDF file, text, or a file of Word or Excel.
+
+    Args:
+        source: the path of a file in the workspace, a URL that the provider fetches, or the bytes.
+        name: the name of the file; by default the end of the path.
+
+    Example:
+        >>> Document(b"%PDF-1.7", name="report.pdf").media_type
+        'application/pdf'
+    """
+    return _make_attachment(_DOCUMENT, source, name)
+
+
+def _make_attachment(wanted: str, source: object, name: str) -> Attachment:
+    if isinstance(source, bytes | bytearray | memoryview):
+        return recognise_file(wanted, bytes(source), name)
+    if not isinstance(source, str | PathLike) or not (path := fspath(source)) or not isinstance(path, str):
+        words = f"{_NAMED[wanted]}({brief(source)}): expected a path, a URL or bytes"
+        raise ToolError(words, ErrorKind.VALIDATION, f'Write {_NAMED[wanted]}("file"), or give the bytes.')
+    scheme, is_url, _ = path.partition("://")
+    if not is_url or not isinstance(source, str):
+        return Attachment(wanted, b"", name or path.rpartition("/")[2], path)
+    host, _, file = path.partition("://")[2].partition("/")
+    if scheme.lower() not in ("http", "https") or not host or "@" in host or not path.isascii() or " " in path:
+        words = f"{_NAMED[wanted]}({brief(path)}): this is no address from which a provider can fetch a file"
+        hint = "Write https://host/path with the characters of a URL and without a password, or give the bytes."
+        raise ToolError(words, ErrorKind.VALIDATION, hint)
+    from mimetypes import guess_type
+
+    file = file.partition("?")[0].partition("#")[0].rpartition("/")[2]
+    guessed = _TEXTS.get(file.rpartition(".")[2].lower()) or guess_type(file)[0] or ""
+    is_right = guessed.startswith(wanted[:-1]) or (wanted == _DOCUMENT and guessed.startswith("text/"))
+    return Attachment(guessed if is_right else wanted, b"", name or file, url=path)
+
+
+def recognise_any(data: bytes, name: str) -> Attachment:
+    """Returns an image, a sound or a document, as its bytes say. Raises `ToolError` for anything else."""
+    for wanted in (_IMAGE, _AUDIO):
+        try:
+            return recognise_file(wanted, data, name)
+        except ToolError:
+            continue
+    return recognise_file(_DOCUMENT, data, name)
+
+
+def recognise_file(wanted: str, data: bytes, name: str) -> Attachment:
+    """Returns an attachment with the type that its bytes have. Raises `ToolError` for another kind than `wanted`."""
+    from forge.core.files import KIND_HEAD, kind_of
+
+    name, ending = name.rpartition("/")[2], name.rpartition(".")[2].lower()
+    is_text, kind = _is_text(data) and not data.startswith(b"%PDF-"), None
+    found = "text/plain" if is_text else ""
+    if not is_text and (kind := kind_of(data[:KIND_HEAD])) is not None:
+        found = kind.media_type
+    if wanted == _AUDIO:
+        found = _SOUNDS.get(found, found)
+    elif wanted == _DOCUMENT:
+        found = _OFFICE.get((found, ending), _TEXTS.get(ending, found) if is_text else found)
+    fits = found in ("application/pdf", *_OFFICE.values()) or is_text if wanted == _DOCUMENT else False
+    if data and (fits or (wanted != _DOCUMENT and found.startswith(wanted[:-1]))):
+        return Attachment(found, data, name)
+    what = "empty" if not data else "text" if is_text else f"a file of the kind {kind.name}" if kind else "unknown"
+    message = f"{_NAMED[wanted]}({brief(name) if name else 'bytes'}): the content is {what}, not what the name says"
+    hint = "Use Image, Audio or Document, as the content is; Attachment(media_type, data) for another type."
+    raise ToolError(message, ErrorKind.VALIDATION, hint)
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        return "\0" not in data.decode()
+    except UnicodeDecodeError:
+        return False
 
 
 @dataclass(slots=True)
@@ -276,6 +408,9 @@ class ToolResult:
         if isinstance(value, ToolResult):
             return value
         if isinstance(value, Attachment):
+            if value.is_unread or value.url:
+                message = f"it returned {brief(value.url or value.path)} as a file, without the content"
+                return cls.error(message, ErrorKind.SYSTEM, "Return the bytes: Image(Path(…).read_bytes()).")
             return cls(
                 for_llm=f"[{value.media_type}, {len(value.data)} bytes] {value.name}".rstrip(), attachments=(value,)
             )

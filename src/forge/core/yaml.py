@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from forge.core.files import NOT_REGULAR, open_regular
-from forge.core.lazy import lazy_pattern
 
 LARGEST = 256 * 1024  # bytes
 MOST_READ = 8 * 1024 * 1024  # characters that are read again because of tabs
@@ -146,7 +145,7 @@ PROBLEM = "found a tab character where an indentation space is expected"
 STAND_IN = "\ue0f1"  # of a private range: no document has it by accident
 MOST = 64 * 1024 * 1024  # characters that are read again in all
 
-_BLANK = lazy_pattern(r"^[ \t]*\t[ \t]*$", re.MULTILINE)
+_BLANK = re.compile(r"^[ \t]*\t[ \t]*$", re.MULTILINE)
 
 
 def read_with_tabs(

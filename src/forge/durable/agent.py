@@ -14,6 +14,7 @@ from typing import Any, Self, TypedDict, Unpack
 from pydantic import TypeAdapter
 
 from forge.agent.agent import Agent
+from forge.agent.conversation import Content, read_prompt
 from forge.agent.instructions import DepsT, evaluate_instructions, is_evaluated_per_run
 from forge.agent.result import RunResult
 from forge.core.context import Scope
@@ -175,14 +176,14 @@ class DurableAgent:
             if hurry.is_set():
                 self._drain = 0.0
 
-    async def run(self, prompt: str, **parameters: Unpack[SubmitParameters]) -> DurableResult:
+    async def run(self, prompt: Content, **parameters: Unpack[SubmitParameters]) -> DurableResult:
         """Begins a run and follows it until it is over or waits for an answer. Takes the parameters of `submit`."""
         run = await self.submit(prompt, **parameters)
         return await self.result(run.id)
 
     async def submit(
         self,
-        prompt: str,
+        prompt: Content,
         *,
         run_id: str = "",
         messages: Sequence[Message] = (),
@@ -202,11 +203,15 @@ class DurableAgent:
         self._check_open()
         check_messages(messages)
         chosen = self._find_agent(agent)
-        said = await self._begin(chosen, prompt, messages, session, scope or {})
+        asked = read_prompt(prompt, self.scope)
+        if not isinstance(asked, str | Message):
+            message = f"a stored run was submitted with the prompt {brief(prompt)}, which is a history"
+            raise ToolError(message, ErrorKind.VALIDATION, "Give the history as messages=…, and the prompt beside it.")
+        said = await self._begin(chosen, asked, messages, session, scope or {})
         given = len(messages) and len(messages) + (messages[0].role != "system" and said[0].role == "system")
         return await asyncio.to_thread(
             lambda: self.runs.submit(
-                prompt,
+                asked if isinstance(asked, str) else asked.text,
                 agent=chosen.name,
                 run_id=run_id,
                 messages=said,
@@ -230,7 +235,7 @@ class DurableAgent:
     async def _begin(
         self,
         agent: Agent[Any, Any],
-        prompt: str,
+        prompt: str | Message,
         messages: Sequence[Message],
         session: str,
         given: Mapping[str, Any],

@@ -66,6 +66,11 @@ class Anthropic(HttpModel):
         self._headers = {"anthropic-version": "2023-06-01", **_credentials(api_key, os.environ if not base_url else {})}
         self._headers |= {name.lower(): value for name, value in (headers or {}).items()}
 
+    _takes = "PNG, JPEG, GIF and WebP images, PDF documents and text, and the addresses of images and PDF documents"
+
+    def _write_file(self, attachment: Attachment) -> Block | None:
+        return _AnthropicSpelling("", thinks=False).file_block(attachment)
+
     def __repr__(self) -> str:
         return f"Anthropic({self.model!r})"
 
@@ -286,19 +291,23 @@ class _AnthropicSpelling:
     def text_block(self, text: str) -> Block:
         return {"type": "text", "text": text}
 
-    def file_block(self, attachment: Attachment) -> Block:
+    def file_block(self, attachment: Attachment) -> Block | None:
         kind = media_type_of(attachment)
+        if attachment.url and (kind.startswith("image/") or kind in ("application/pdf", "application/*")):
+            source = {"type": "url", "url": attachment.url}
+            return {"type": "image" if kind.startswith("image/") else "document", "source": source}
         if attachment.data and (kind in _IMAGES or kind == "application/pdf"):
             source = {"type": "base64", "media_type": kind, "data": b64encode(attachment.data).decode()}
             return {"type": "image" if kind in _IMAGES else "document", "source": source}
-        return self.text_block(sendable(describe_file(attachment)))
+        return None
 
     def call_block(self, id: str, name: str, arguments: Block, saved: Mapping[str, Any]) -> Block:
         return {"type": "tool_use", "id": id, "name": name, "input": arguments}
 
     def result_blocks(self, id: str, name: str, message: Message) -> tuple[Block, list[Block]]:
         text = [self.text_block(sendable(message.text))] if message.text.strip() else []
-        content = [*text, *map(self.file_block, message.attachments)]
+        files = [self.file_block(one) or self.text_block(sendable(describe_file(one))) for one in message.attachments]
+        content = [*text, *files]
         failed = {"is_error": True} if message.is_error else {}
         return {"type": "tool_result", "tool_use_id": id, **({"content": content} if content else {}), **failed}, []
 

@@ -48,6 +48,11 @@ class Bedrock(HttpModel):
         >>> agent = Agent(Bedrock("eu.anthropic.claude-sonnet-5", region="eu-central-1"))
     """
 
+    _takes = "PNG, JPEG, GIF and WebP images, PDF, Word, Excel and text documents, as files of the workspace or bytes"
+
+    def _write_file(self, attachment: Attachment) -> Block | None:
+        return BedrockSpelling("", thinks=False, hears=BedrockModel(self.model).hears).file_block(attachment)
+
     def __init__(
         self,
         model: str,
@@ -147,6 +152,14 @@ _BLIND = re.compile(
 )
 
 
+_HEARING = re.compile(r"voxtral|nova-(?:2-)?(?:omni|sonic)")
+_AUDIO = {"audio/wav": "wav", "audio/mpeg": "mp3", "audio/flac": "flac", "audio/ogg": "ogg"} | {
+    "audio/aac": "aac",
+    "audio/mp4": "m4a",
+    "audio/webm": "webm",
+}
+
+
 class BedrockModel:
     """The abilities of a model, as its id tells them; an unknown id stands for a model that only lacks caching."""
 
@@ -156,6 +169,7 @@ class BedrockModel:
         self.is_nova = "amazon.nova" in id
         self.calls_tools = _WITHOUT_TOOLS.search(id) is None
         self.sees_images = _BLIND.search(id) is None
+        self.hears = _HEARING.search(id) is not None
         self.caches = self.is_nova or (self.is_claude and _WITHOUT_CACHE.search(id) is None)
         self.caches_tools = self.caches and not self.is_nova
 
@@ -195,8 +209,8 @@ class BedrockSpelling:
 
     assistant, content = "assistant", "content"
 
-    def __init__(self, origin: str, *, thinks: bool, sees_images: bool = True) -> None:
-        self._origin, self._thinks, self._sees_images = origin, thinks, sees_images
+    def __init__(self, origin: str, *, thinks: bool, sees_images: bool = True, hears: bool = False) -> None:
+        self._origin, self._thinks, self._sees_images, self._hears = origin, thinks, sees_images, hears
         self.names: set[str] = set()  # of the calls in the history
         self._documents = 0
 
@@ -210,7 +224,7 @@ class BedrockSpelling:
     def text_block(self, text: str) -> Block:
         return {"text": text}
 
-    def file_block(self, attachment: Attachment) -> Block:
+    def file_block(self, attachment: Attachment) -> Block | None:
         kind = media_type_of(attachment)
         source = {"bytes": b64encode(attachment.data).decode()}
         if attachment.data and kind in _IMAGES and self._sees_images:
@@ -225,7 +239,12 @@ class BedrockSpelling:
                     "source": source,
                 }
             }
-        return {"text": describe_file(attachment)}
+        if attachment.data and kind in _AUDIO and self._hears:
+            return {"audio": {"format": _AUDIO[kind], "source": source}}
+        return None
+
+    def _file_in_result(self, attachment: Attachment) -> Block | None:
+        return None if media_type_of(attachment) in _AUDIO else self.file_block(attachment)
 
     def call_block(self, id: str, name: str, arguments: Block, saved: Mapping[str, Any]) -> Block:
         self.names.add(name)
@@ -233,7 +252,8 @@ class BedrockSpelling:
 
     def result_blocks(self, id: str, name: str, message: Message) -> tuple[Block, list[Block]]:
         text = sendable(message.text) if message.text.strip() else "(no output)"
-        content = [{"text": text}, *map(self.file_block, message.attachments)]
+        files = [self._file_in_result(one) or {"text": describe_file(one)} for one in message.attachments]
+        content = [{"text": text}, *files]
         status = "error" if message.is_error else "success"
         return {"toolResult": {"toolUseId": id, "content": content, "status": status}}, []
 
@@ -241,7 +261,7 @@ class BedrockSpelling:
 def _write_turns(
     request: ModelRequest, model: BedrockModel, origin: str, *, thinks: bool
 ) -> tuple[Turns, BedrockSpelling]:
-    spelling = BedrockSpelling(origin, thinks=thinks, sees_images=model.sees_images)
+    spelling = BedrockSpelling(origin, thinks=thinks, sees_images=model.sees_images, hears=model.hears)
     turns = Turns(spelling)
     for message in request.messages:
         turns.add(message)

@@ -45,6 +45,11 @@ class Gemini(HttpModel):
         >>> agent = Agent(Gemini("gemini-3-pro", api_key="a key", thinking="low"))
     """
 
+    _takes = "PNG, JPEG, WebP and HEIC images, audio, video, PDF documents, text, and addresses"
+
+    def _write_file(self, attachment: Attachment) -> Block | None:
+        return GeminiSpelling(GeminiModel(self.model), "").file_block(attachment)
+
     def __init__(
         self,
         model: str,
@@ -204,11 +209,13 @@ class GeminiSpelling:
     def text_block(self, text: str) -> Block:
         return {"text": text}
 
-    def file_block(self, attachment: Attachment) -> Block:
+    def file_block(self, attachment: Attachment) -> Block | None:
         kind = media_type_of(attachment)
+        if attachment.url:
+            return {"fileData": {"fileUri": attachment.url, **({} if kind.endswith("*") else {"mimeType": kind})}}
         if attachment.data and (kind in _SEEN or kind.startswith(("audio/", "video/"))):
             return {"inlineData": {"mimeType": kind, "data": b64encode(attachment.data).decode()}}
-        return {"text": describe_file(attachment)}
+        return None
 
     def call_block(self, id: str, name: str, arguments: Block, saved: Mapping[str, Any]) -> Block:
         call: Block = {"name": name, "args": arguments}
@@ -223,17 +230,16 @@ class GeminiSpelling:
         kinds = _IN_RESULTS if self._model.files_in_results else ()
         within = [one for one in message.attachments if one.data and media_type_of(one) in kinds]
         beside = [one for one in message.attachments if one not in within]
-        shown = [one for one in beside if "inlineData" in self.file_block(one)]
+        shown = [one for one in beside if self.file_block(one) is not None]
         notes = [describe_file(one) for one in beside if one not in shown]
         text = sendable("\n".join([message.text, *notes]) if notes else message.text)
         result: Block = {"name": name, "response": {"error" if message.is_error else "output": text}}
         if id in self._given:
             result["id"] = self._given[id]
         if within:
-            result["parts"] = [
-                self.file_block(one) if "inlineData" in self.file_block(one) else _plain(one) for one in within
-            ]
-        later = [{"text": f"The files in the result of {name}:"}, *map(self.file_block, shown)] if shown else []
+            result["parts"] = [self.file_block(one) or _plain(one) for one in within]
+        seen = [block for block in map(self.file_block, shown) if block is not None]
+        later = [{"text": f"The files in the result of {name}:"}, *seen] if shown else []
         return {"functionResponse": result}, later
 
 

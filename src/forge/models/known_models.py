@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from forge.core.arguments.explain import near
-from forge.core.lazy import lazy_pattern
 from forge.core.provider import ProviderError, name_model
 
 FILE = Path(__file__).with_suffix(".json")
 
 _SAME_TABLE = {"openai-responses": "openai", "openai-chat": "openai", "vertex": "gemini"}
-_REGION = lazy_pattern(r"(?:us|eu|apac|au|ca|jp|global|us-gov)\.")  # of a Bedrock inference profile
-_VERSION = lazy_pattern(r"(?:[-@](?:\d{8}|\d{4}-\d{2}-\d{2}|latest|\d{3}))?(?:-v\d+(?::\d+)?)?\Z")
+_REGION = re.compile(r"(?:us|eu|apac|au|ca|jp|global|us-gov)\.")  # of a Bedrock inference profile
+_VERSION = re.compile(r"(?:[-@](?:\d{8}|\d{4}-\d{2}-\d{2}|latest|\d{3}))?(?:-v\d+(?::\d+)?)?\Z")
 
 
 class KnownModel(NamedTuple):

@@ -27,6 +27,7 @@ from forge.models.openai_base import (
     find_named,
     is_output,
 )
+from forge.models.turns import describe_file, media_type_of
 
 __all__ = ["BASE_URL", "OpenAI", "endpoint_url"]
 
@@ -63,6 +64,10 @@ class OpenAI(OpenAIServer):
     """
 
     _path = "/chat/completions"
+    _takes = "PNG, JPEG, GIF and WebP images and their addresses, WAV and MP3 audio, PDF documents and text"
+
+    def _write_file(self, attachment: Attachment) -> Wire | None:
+        return write_file(attachment)
 
     def __init__(self, model: str, *, short_ids: bool = False, **settings: Unpack[ServerSettings]) -> None:
         super().__init__(model, "openai", settings)
@@ -111,6 +116,7 @@ _ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 _SHORT_ID = re.compile(r"[a-zA-Z0-9]{9}")
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_SOUNDS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +205,8 @@ class _History:
                 late = f"The result of an earlier call:\n{message.text}"
                 self._wire.append({"role": "user", "content": _content(late, message.attachments)})
             else:
-                self._wire.append({"role": message.role, "content": _content(message.text, message.attachments)})
+                content = _content(message.text, message.attachments, in_prompt=True)
+                self._wire.append({"role": message.role, "content": content})
         self._end_results()
         return self._wire
 
@@ -227,7 +234,7 @@ class _History:
     def _add_result(self, message: Message) -> None:
         id = self._open[message.call_id].pop(0)
         images, others = split_images(message.attachments)
-        text = "\n".join([message.text, *map(describe_attachment, others)]) if others else message.text
+        text = "\n".join([message.text, *map(describe_file, others)]) if others else message.text
         self._wire.append({"role": "tool", "tool_call_id": id, "content": text})
         if images:
             self._seen += [_text(f"The images in the result of call {id}:"), *map(_image, images)]
@@ -272,23 +279,17 @@ def _refuse_constant(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _content(text: str, attachments: Sequence[Attachment]) -> str | list[Wire]:
+def _content(text: str, attachments: Sequence[Attachment], *, in_prompt: bool = False) -> str | list[Wire]:
     if not attachments:
         return text
-    images, others = split_images(attachments)
-    parts = [_text(text)] if text else []
-    return [*parts, *map(_image, images), *map(_file, others)]
+    files = [write_file(one) or _text(describe_file(one, in_prompt=in_prompt)) for one in attachments]
+    return [*([_text(text)] if text else []), *files]
 
 
 def split_images(attachments: Sequence[Attachment]) -> tuple[list[Attachment], list[Attachment]]:
     """Returns the images that can be shown, and the other attachments."""
     images = [one for one in attachments if one.data and media_type_of(one) in _IMAGES]
     return images, [one for one in attachments if one not in images]
-
-
-def media_type_of(attachment: Attachment) -> str:
-    """Returns the type without parameters, in its usual spelling."""
-    return attachment.media_type.partition(";")[0].strip().lower().replace("image/jpg", "image/jpeg")
 
 
 def _text(text: str) -> Wire:
@@ -299,22 +300,26 @@ def _image(attachment: Attachment) -> Wire:
     return {"type": "image_url", "image_url": {"url": data_url(attachment)}}
 
 
-def _file(attachment: Attachment) -> Wire:
-    if attachment.data and media_type_of(attachment) == "application/pdf":
+def write_file(attachment: Attachment) -> Wire | None:
+    """Returns the part for a file; None for one that the API has no form for."""
+    kind = media_type_of(attachment)
+    if attachment.url:
+        is_image = kind.startswith("image/")
+        return {"type": "image_url", "image_url": {"url": attachment.url}} if is_image else None
+    if attachment.data and kind in _IMAGES:
+        return _image(attachment)
+    if attachment.data and kind == "application/pdf":
         name = attachment.name or "document.pdf"
         return {"type": "file", "file": {"filename": name, "file_data": data_url(attachment)}}
-    return _text(describe_attachment(attachment))
+    if attachment.data and kind in _SOUNDS:
+        sound = {"data": b64encode(attachment.data).decode(), "format": _SOUNDS[kind]}
+        return {"type": "input_audio", "input_audio": sound}
+    return None
 
 
 def data_url(attachment: Attachment) -> str:
     """Returns the attachment as a `data:` URL."""
     return f"data:{media_type_of(attachment)};base64,{b64encode(attachment.data).decode()}"
-
-
-def describe_attachment(attachment: Attachment) -> str:
-    """Returns a note in place of an attachment that the API does not take."""
-    name = f"{attachment.name}: " if attachment.name else ""
-    return f"[{name}{media_type_of(attachment) or 'a file'}, {len(attachment.data)} bytes, cannot be shown here]"
 
 
 # --- Assembles the pieces of a streamed Chat Completions answer, in the forms of many servers.

@@ -20,15 +20,14 @@ from forge.models.http.outgoing import PromptTooLong
 from forge.models.openai import (
     add_to_system,
     data_url,
-    describe_attachment,
     describe_schema,
     fit_id,
     fit_name,
-    media_type_of,
     split_images,
     write_arguments,
 )
 from forge.models.openai_base import SCHEMA_REFUSED, OpenAIServer, ServerSettings, find_named, is_output
+from forge.models.turns import describe_file, media_type_of
 
 THINKING = 300.0  # seconds between two pieces of the answer of a model that reasons
 
@@ -66,6 +65,10 @@ class OpenAIResponses(OpenAIServer):
     """
 
     _path = "/responses"
+    _takes = "PNG, JPEG, GIF and WebP images, PDF documents and text, and the addresses of images and documents"
+
+    def _write_file(self, attachment: Attachment) -> Item | None:
+        return write_file(attachment)
 
     def __init__(self, model: str, **settings: Unpack[ServerSettings]) -> None:
         super().__init__(model, "openai-responses", settings)
@@ -253,7 +256,7 @@ class _History:
                 self._instructions.append(message.text)
             else:
                 role = "developer" if message.role == "system" else "user"
-                self._items.append(_said(role, _content(message.text, message.attachments)))
+                self._items.append(_said(role, _content(message.text, message.attachments, in_prompt=True)))
         self._end_results()
         return "\n\n".join(text for text in self._instructions if text.strip()), self._items
 
@@ -313,27 +316,29 @@ def _said(role: str, content: str | list[Item]) -> Item:
     return {"type": "message", "role": role, "content": content}
 
 
-def _content(text: str, attachments: Sequence[Attachment]) -> str | list[Item]:
+def _content(text: str, attachments: Sequence[Attachment], *, in_prompt: bool = False) -> str | list[Item]:
     if not attachments:
         return text
-    images, others = split_images(attachments)
-    parts = [_text(text)] if text else []
-    return [*parts, *map(_image, images), *map(_file, others)]
+    files = [write_file(one) or _text(describe_file(one, in_prompt=in_prompt)) for one in attachments]
+    return [*([_text(text)] if text else []), *files]
 
 
 def _text(text: str) -> Item:
     return {"type": "input_text", "text": text}
 
 
-def _image(attachment: Attachment) -> Item:
-    return {"type": "input_image", "detail": "auto", "image_url": data_url(attachment)}
-
-
-def _file(attachment: Attachment) -> Item:
-    if attachment.data and media_type_of(attachment) == "application/pdf":
+def write_file(attachment: Attachment) -> Item | None:
+    """Returns the part for a file; None for one that the API has no form for."""
+    kind = media_type_of(attachment)
+    is_image = kind.startswith("image/") if attachment.url else split_images([attachment])[0] != []
+    if is_image and (attachment.url or attachment.data):
+        return {"type": "input_image", "detail": "auto", "image_url": attachment.url or data_url(attachment)}
+    if attachment.url and not kind.startswith("audio/"):
+        return {"type": "input_file", "file_url": attachment.url}
+    if attachment.data and kind == "application/pdf":
         name = attachment.name or "document.pdf"
         return {"type": "input_file", "filename": name, "file_data": data_url(attachment)}
-    return _text(describe_attachment(attachment))
+    return None
 
 
 # --- Assembles an answer of the Responses API from its streamed events.

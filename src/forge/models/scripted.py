@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from operator import eq
 from pathlib import Path
@@ -28,19 +28,6 @@ ReplyPart = str | ToolCall | BaseException | _Shown
 Reply = ReplyPart | Message | Sequence[ReplyPart]
 Turn = Reply | Callable[[ModelRequest], Reply | Awaitable[Reply]]
 """A text, a call, an exception to raise, several of these in order, a whole message, or a function of the request."""
-
-
-def scripted(turns: Iterable[Turn]) -> Scripted:
-    """Makes a model that says these things, one per turn.
-
-    Args:
-        turns: the turns, as for `Scripted`.
-
-    Example:
-        >>> Agent(scripted(["Hello!"])).run_sync("Hi").text
-        'Hello!'
-    """
-    return Scripted(*turns)
 
 
 def scripted_file(path: str | Path) -> Scripted:

@@ -37,7 +37,8 @@ class Spelling(Protocol):
 
     def text_block(self, text: str) -> Block: ...
 
-    def file_block(self, attachment: Attachment) -> Block: ...
+    def file_block(self, attachment: Attachment) -> Block | None:
+        """Returns None for a file that the API has no form for."""
 
     def call_block(self, id: str, name: str, arguments: Block, saved: Mapping[str, Any]) -> Block:
         """`saved` is what the API sent beside the call, such as a signature."""
@@ -67,7 +68,8 @@ class Turns:
             self._add_result(*self._open[message.call_id].pop(0), message)
         else:
             late = "The result of an earlier call:\n" if message.role == "tool" else ""
-            self._append("user", [*self._text(f"{late}{message.text}"), *self._files(message.attachments)])
+            files = [self._file(one, in_prompt=not late) for one in message.attachments]
+            self._append("user", [*self._text(f"{late}{message.text}"), *files])
 
     def finish(self, *, paused: bool = False) -> list[Block]:
         """Returns the turns: the first and the last one are the user's. `paused`: the model's may be the last one."""
@@ -157,8 +159,9 @@ class Turns:
     def _text(self, text: str) -> list[Block]:
         return [self._spelling.text_block(sendable(text))] if text.strip() else []
 
-    def _files(self, attachments: Sequence[Attachment]) -> list[Block]:
-        return [self._spelling.file_block(one) for one in attachments]
+    def _file(self, attachment: Attachment, *, in_prompt: bool) -> Block:
+        block = self._spelling.file_block(attachment)
+        return block or self._spelling.text_block(sendable(describe_file(attachment, in_prompt=in_prompt)))
 
 
 def read_saved(message: Message, key: str, origin: str) -> Mapping[str, Any]:
@@ -194,7 +197,9 @@ def media_type_of(attachment: Attachment) -> str:
     return found or kind.replace("/jpg", "/jpeg")
 
 
-def describe_file(attachment: Attachment) -> str:
-    """Returns a note in place of a file that the API cannot take."""
+def describe_file(attachment: Attachment, *, in_prompt: bool = False) -> str:
+    """Returns a note in place of a file that the API cannot take; of a text in a prompt, the text itself."""
     name = f"{attachment.name}: " if attachment.name else ""
+    if in_prompt and attachment.text:
+        return f"[{attachment.name or 'a file'}]\n{attachment.text}"
     return f"[{name}{media_type_of(attachment) or 'a file'}, {len(attachment.data)} bytes, cannot be shown here]"

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from forge.core.arguments.explain import near
-from forge.core.lazy import lazy_pattern
 from forge.core.yaml import LARGEST, Unreadable, bounded_text, bounded_yaml, safe_loader
 from forge.permissions.rules import LAYERS, SYNTAX, PolicyError, RuleEntry, without_comment
 
-_YAML = lazy_pattern(r"[-\[{%\"'&!|>]|[\w-]+[ \t]*:(?:[ \t]|$)")
+_YAML = re.compile(r"[-\[{%\"'&!|>]|[\w-]+[ \t]*:(?:[ \t]|$)")
 
 Document = list[RuleEntry] | dict[str, list[RuleEntry]]
 """Rules, or rules by layer."""

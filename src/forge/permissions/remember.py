@@ -9,7 +9,6 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from forge.core.context import Scope
-from forge.core.lazy import lazy_pattern
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions.targets import PATHS, Opaque, Scalar, hosts, identity
 
@@ -68,7 +67,7 @@ _NOUNS = {  # remembered by three words
     "helm": {"get": "all manifest notes values", "repo": "list"},
     "kubectl": {"config": "current-context get-contexts view", "rollout": "history status"},
 }
-_SHORT = lazy_pattern(r"-(?:[^-].*?)?[CHOceuwx]")  # alone or among others, as in -nO
+_SHORT = re.compile(r"-(?:[^-].*?)?[CHOceuwx]")  # alone or among others, as in -nO
 _LONG = (  # options that start programs or write files
     "config edit-description exec exec-path ext-diff filters host kubeconfig open-files-in-pager output"
     " output-directory post-renderer pre python receive-pack script-shell textconv upload-pack use-askpass web"

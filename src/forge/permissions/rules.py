@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -10,7 +11,6 @@ from typing import Any, NamedTuple
 
 from forge.core.arguments.explain import near
 from forge.core.context import Scope
-from forge.core.lazy import lazy_pattern
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions.conditions import CONDITIONS, CallLabels
 from forge.permissions.questions import Decision
@@ -25,7 +25,7 @@ SYNTAX = (
     ' or "deny network from:untrusted".'
 )
 _KEYS = ("action", "permission", "tool", "target", "agent", "user", "channel", *CONDITIONS, "match", "not_match")
-_COMMENT = lazy_pattern(r"(?:^|\s)#.*")
+_COMMENT = re.compile(r"(?:^|\s)#.*")
 _EXAMPLE_SCOPE = Scope(workspace=Path("/project"))
 
 

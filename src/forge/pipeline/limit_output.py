@@ -16,7 +16,6 @@ from zlib import crc32
 from forge.core.context import ToolContext
 from forge.core.errors import ToolError
 from forge.core.execution.threads import in_thread
-from forge.core.lazy import lazy_pattern
 from forge.core.messages import InnerCall
 from forge.core.plain_values import is_sendable, sendable
 from forge.core.result import LARGEST_ON_WIRE, RESULT, Attachment, Failure, StoredText, ToolResult
@@ -43,14 +42,14 @@ LIGHT = 64_000  # characters of data that are looked at on the spot
 LARGE = 10**18
 _NUMBERS = (int, float, bool)
 
-_PAYLOAD = lazy_pattern(
+_PAYLOAD = re.compile(
     r"data:(?P<media>[\w.+-]+/[\w.+-]+)?(?:;[\w=.-]+)*;base64,(?P<inline>[A-Za-z0-9+/_-]{200,}={0,2})"
     r"|(?P<bare>(?<![A-Za-z0-9+/])(?:[A-Za-z0-9+/]{1000,}|(?:[A-Za-z0-9+/]{60,76}\r?\n){12,}[A-Za-z0-9+/]{0,76})={0,2})"
 )
-_INSIDE_PAYLOAD = lazy_pattern(r"\n[A-Za-z0-9+/]{60,76}\r?\n")  # a line in the middle of a payload
+_INSIDE_PAYLOAD = re.compile(r"\n[A-Za-z0-9+/]{60,76}\r?\n")  # a line in the middle of a payload
 LONG_PAYLOAD = 1_000  # characters of a payload on one line, without the mark `;base64,`
 
-_NUMBERED = lazy_pattern(r" {0,5}[0-9]+\t(?P<line>.*?)(?:\[… (?:at least )?[0-9]+ more characters\])?")
+_NUMBERED = re.compile(r" {0,5}[0-9]+\t(?P<line>.*?)(?:\[… (?:at least )?[0-9]+ more characters\])?")
 _AROUND = 64  # characters that a line's number, and the mark of what was clipped, take at most
 
 

@@ -8,12 +8,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 from stat import S_ISREG
 
-from forge.core.lazy import lazy_pattern
-
 MOST_BYTES = 1024 * 1024  # of one file of settings
 MOST_FILES = 20  # with those that are included
 
-_SECTION = lazy_pattern(r'\s*\[\s*([A-Za-z0-9.-]+)\s*("(?:[^"\\\n]|\\.)*")?\s*\]')
+_SECTION = re.compile(r'\s*\[\s*([A-Za-z0-9.-]+)\s*("(?:[^"\\\n]|\\.)*")?\s*\]')
 _ESCAPED = {"n": "\n", "t": "\t", "b": "\b"}
 _OF_HUSKY = "_"  # the folder that husky names: what is in it starts what is beside it
 

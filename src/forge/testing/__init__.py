@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 _HOME = {
     "forge.permissions.questions": ("Answer",),
     "forge.pipeline.record": ("record", "replay"),
-    "forge.models.scripted": ("Scripted", "scripted"),
+    "forge.models.scripted": ("Scripted",),
     "forge.testing.called": (
         "Called",
         "Calls",
@@ -45,7 +45,6 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal to the table above
     from forge.models.scripted import Scripted as Scripted
-    from forge.models.scripted import scripted as scripted
     from forge.permissions.questions import Answer as Answer
     from forge.pipeline.record import record as record
     from forge.pipeline.record import replay as replay

@@ -394,9 +394,9 @@ class Project:
         }
         return dict(sorted(found.items()))
 
-    def scope(self, session_id: str = "test") -> Scope:
+    def scope(self) -> Scope:
         """Returns the scope for `agent.run(prompt, scope=project.scope())`."""
-        return Scope(session_id=session_id, workspace=self.path)
+        return Scope(workspace=self.path)
 
     def bench(self, *tools: Any, **settings: Any) -> Bench:
         """Returns a bench with tools in this project."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import time
@@ -14,13 +15,12 @@ from typing import Annotated, Any, NamedTuple
 from forge.core.arguments.parameters import ParameterLimits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.lazy import LazyLog
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Category, ToolSpec
 from forge.core.tool import Tool
 
-log = LazyLog(__name__)
+log = logging.getLogger(__name__)
 
 REVEALED_TURNS = 50  # for which a found tool stays visible: taking a definition away empties the provider's cache
 RUN_CODE = "run_code"  # the tool that runs scripts

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import refusals
+from forge.core.errors import ErrorKind, ToolError
+
+if TYPE_CHECKING:
+    from forge.core.messages import Message
 
 DURABLE_FLAGS = ("database", "detach", "queue", "tenant", "priority", "app_version")  # flags of durable runs
 
@@ -24,6 +29,10 @@ DURABLE_FLAGS = ("database", "detach", "queue", "tenant", "priority", "app_versi
     "--max-turns", metavar="N", type=click.IntRange(min=1), default=None,
     help="Maximum number of turns. Default: the configured number, else 50.",
 )  # fmt: skip
+@click.option("--image", metavar="FILE", multiple=True, help="Attach an image to the prompt. May be repeated.")
+@click.option(
+    "--attach", metavar="FILE", multiple=True, help="Attach a PDF, text, Word, Excel or audio file. May be repeated."
+)
 @click.option("--from", "built", metavar="DIR", help="Run the build in this directory, written by `forge build`.")
 @click.option("--expect", metavar="HASH", help="With --from: the SHA-256 that its manifest must have.")
 @click.option(
@@ -100,6 +109,14 @@ def command(options: Options, prompt: str | None, **more: Any) -> int:
         raise click.UsageError("--expect needs --from, which names the build.")
     if more["built"] is not None and (options.dev or _parameter_source("config") is ParameterSource.COMMANDLINE):
         raise click.UsageError("--from runs a build. --config and --dev belong to forge build: leave them out.")
+    named_files = {"--image": more.pop("image"), "--attach": more.pop("attach")}
+    for flag in (flag for flag, paths in named_files.items() if paths):
+        if prompt is None:
+            raise click.UsageError(
+                f'{flag} needs a prompt: forge run {flag} FILE "TASK". In a conversation, write @FILE.'
+            )
+        if more["console"]:
+            raise click.UsageError(f"{flag} is for runs at the terminal: leave it out, or --console.")
     if more.pop("console"):
         return _run_in_console(options, prompt, **more)
     durable = {name: more.pop(name) for name in ("durable", *DURABLE_FLAGS)}
@@ -120,7 +137,9 @@ def command(options: Options, prompt: str | None, **more: Any) -> int:
         from forge.cli.running.chat import chat
 
         return chat(options, flags)
-    task = _read_prompt() if prompt == "-" else prompt
+    task: Any = _read_prompt() if prompt == "-" else prompt
+    if any(named_files.values()):
+        task = _attach_files(task, named_files)
     if durable:
         return _run_durably(options, flags, task, **durable)
     return _run_task(options, flags, task)
@@ -163,7 +182,28 @@ def _run_in_console(options: Options, prompt: str | None, **more: Any) -> int:
     )
 
 
-def _run_durably(options: Options, flags: Any, prompt: str, **how: Any) -> int:
+def _attach_files(prompt: str, named: Mapping[str, Sequence[str]]) -> Message:
+    """Returns the prompt with files of the person, who may name any. Raises `Refusal`."""
+    from forge.core.files import read_regular
+    from forge.core.messages import Message
+    from forge.core.result import Image, recognise_any
+    from forge.workspace.reading import LARGEST_FILES
+
+    files, left = [], LARGEST_FILES
+    with refusals():
+        for flag, path in ((flag, path) for flag, paths in named.items() for path in paths):
+            try:
+                content = read_regular(path, left)
+            except OSError as error:
+                message = f"reading {flag} {path[:200]}: {error.strerror}"
+                hint = f"Name a file; all files of a prompt may have {LARGEST_FILES:,} bytes together."
+                raise ToolError(message, ErrorKind.CONFIG, hint) from None
+            files.append(Image(content, name=path) if flag == "--image" else recognise_any(content, path))
+            left -= len(content)
+    return Message("user", prompt, attachments=tuple(files))
+
+
+def _run_durably(options: Options, flags: Any, prompt: Any, **how: Any) -> int:
     with refusals():
         from forge.project.runs.durable_runs import check_installed  # an extra
 
@@ -173,7 +213,7 @@ def _run_durably(options: Options, flags: Any, prompt: str, **how: Any) -> int:
     return run_durably(options, flags, prompt, **how)
 
 
-def _run_task(options: Options, flags: Any, prompt: str) -> int:
+def _run_task(options: Options, flags: Any, prompt: Any) -> int:
     from forge.cli.running.chat_session import open_chat_session
     from forge.cli.terminal.keyboard import Keyboard, is_in_front
 

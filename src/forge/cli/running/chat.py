@@ -24,9 +24,13 @@ from forge.cli.running.tool_names import describe_permissions
 from forge.cli.terminal.keyboard import Keyboard
 from forge.cli.terminal.print_result import as_text, clip, harmless
 from forge.core.arguments.explain import near
+from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import Message, unanswered_calls
+from forge.core.result import Attachment, recognise_any
 from forge.project.version import version
+from forge.workspace.paths.open import read_file
+from forge.workspace.reading import LARGEST_FILES, read_attachments
 from forge.workspace.state import state_directory
 
 if TYPE_CHECKING:
@@ -116,7 +120,15 @@ class Chat:
         if PROMPT.fullmatch(word) and self._run_prompt(word, rest):
             return
         if not re.fullmatch(r"/[a-z]+", word) or "\n" in text:
-            self.code = self.chat.ask(text, wait=not self.keyboard.is_terminal).exit_code
+            try:
+                prompt = attach_named(text, self.chat.agent.scope)
+            except ToolError as error:
+                _print_note("\n".join(filter(None, (error.message, error.suggestion))))
+                return
+            if isinstance(prompt, Message):
+                names = (f"{one.name} ({one.media_type}, {len(one.data):,} bytes)" for one in prompt.attachments)
+                _print_note(harmless(f"Attached: {', '.join(names)}"))
+            self.code = self.chat.ask(prompt, wait=not self.keyboard.is_terminal).exit_code
             return
         command = self.commands.get(word)
         if command is None:
@@ -159,7 +171,11 @@ class Chat:
         lines = [f"{name:<{width}}  {words}" for name, words in sorted(known.items())]
         _print_note(
             "\n".join(
-                [*lines, 'End a line with \\ to continue on the next. """ begins and ends a text of several lines.']
+                [
+                    *lines,
+                    "@FILE attaches an image, a sound or a document of the workspace.",
+                    'End a line with \\ to continue on the next. """ begins and ends a text of several lines.',
+                ]
             )
         )
 
@@ -209,6 +225,23 @@ class Chat:
         result = self.chat.do(self.chat.agent.call("undo", arguments, session=self.chat.session))
         if result.is_error or rest == "list":  # a change that was taken back has been shown
             _print_note(as_text(result))
+
+
+def attach_named(text: str, scope: Scope) -> str | Message:
+    """Returns the prompt with the files that it names as `@photo.png`: images, sounds and PDF documents.
+
+    Other names, such as those of text files, stay words: the model has tools to read them. Raises `ToolError` if the
+    files are too large.
+    """
+    found: dict[str, Attachment] = {}
+    for word in re.findall(r"(?<!\S)@(\S+)", text):
+        for path in dict.fromkeys((word, word.rstrip(".,;:!?)\"'"))):
+            with suppress(ToolError):
+                file = recognise_any(read_file(scope, path, LARGEST_FILES), path)
+                if not file.text:
+                    found[path] = file
+                break
+    return Message("user", text, attachments=read_attachments(scope, found.values())) if found else text
 
 
 def _print_note(text: str) -> None:

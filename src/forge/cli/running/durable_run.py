@@ -62,7 +62,7 @@ from forge.project.runs.sessions import session_store
 def run_durably(
     options: Options,
     flags: RunFlags,
-    prompt: str,
+    prompt: str | Message,
     *,
     database: str | None,
     detach: bool,
@@ -86,7 +86,7 @@ def run_durably(
         agent, session = project.agent, flags.session or run_id
         history = [] if session == run_id else _read_history(project.workspace, session)
         return runs.submit(
-            prompt,
+            prompt if isinstance(prompt, str) else prompt.text,
             agent=agent.name,
             session=session,
             tenant=tenant or "",

@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 
 from forge.core.arguments.outline import References
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.lazy import lazy_pattern
 from forge.core.plain_values import brief, clip_bytes, quote_json
 from forge.core.spec import JsonSchema
 
 MOST_PROBLEMS = 10  # listed in an error
 MOST_REPAIRED = 50_000  # values that are repaired in one call
 MOST_PARTS = 100_000  # lists and objects in the arguments of a call
-_STRING = lazy_pattern(r'"[^"]*"?')  # once no quote in it is escaped; it fits at every quote, so the time is linear
+_STRING = re.compile(r'"[^"]*"?')  # once no quote in it is escaped; it fits at every quote, so the time is linear
 LONGEST_PROBLEM = 160
 LONGEST_PATH = 80  # characters of a name or a path in a problem
 LONGEST_CHOICES = 4_000  # characters of the choices that are compared with a value
@@ -286,7 +285,7 @@ SHORTEST_EDITED = 5  # characters: an edit in a shorter name often makes another
 SHORTEST_CLOSE = 4
 CLOSE = 0.8  # of difflib's ratio
 
-_WORD = lazy_pattern(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_A-Za-z0-9]+")
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_A-Za-z0-9]+")
 
 
 def find_meant_name(

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ToolError
 from forge.core.execution.threads import in_thread
+from forge.core.files import KIND_HEAD, kind_of
 from forge.core.messages import ToolCall
 from forge.core.result import Attachment
 from forge.core.spec import Category, Permission, ToolOptions
@@ -22,7 +23,6 @@ from forge.tools.shared.approved_paths import resolve_approved
 from forge.workspace.changes.artefacts import FOLDER
 from forge.workspace.paths import PathValidator
 from forge.workspace.paths.open import read_file, status_of
-from forge.workspace.reading import KIND_HEAD, kind_of
 from forge.workspace.search.walk import walk
 from forge.workspace.state import NAME
 from forge.workspace.text import is_binary

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
 from forge.core.errors import ErrorKind
 from forge.core.events import Retrying
-from forge.core.messages import Message
+from forge.core.messages import BACKGROUND, Message
 from forge.core.provider import ModelRequest, ProviderError, StreamPart
+from forge.core.result import Attachment
 from forge.models.http.events import SentEvent
 from forge.models.http.outgoing import Sign
 from forge.models.http.post import SILENCE, drain, post_stream, stream_error
@@ -35,10 +36,16 @@ class HttpModel:
     _url: str  # to post to
     _headers: Mapping[str, str]
     _sign: Sign | None = None
+    _takes = ""  # the files that a prompt may have, in words
+
+    @abstractmethod
+    def _write_file(self, attachment: Attachment) -> Mapping[str, Any] | None:
+        """Returns a file in the API's own form; None if it has none."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         """Streams text, reasoning and arguments as they come, then the message. Raises `ProviderError`."""
         check_abilities(self.label, self.model, request)
+        check_files(self.label, self.model, request, self._write_file, self._takes)
         following: Exchange | None = self._begin(request)
         while following is not None:
             exchange, answer = following, following.answer
@@ -124,6 +131,7 @@ def time_allowed(options: Mapping[str, Any]) -> float:
 _OPENAI = {
     "images": r"gpt-3\.5|gpt-4(?:-\d{4}|-32k.*)?$|gpt-4-1106-preview|gpt-(?:4o-(?:mini-)?)?audio"
     r"|o1-mini|o1-preview|o3-mini|(?:openai/)?gpt-oss",
+    "audio": r"(?!.*audio)",
     "tools": r"gpt-3\.5-turbo-instruct|o1-mini|o1-preview|o\d(?:-mini)?-deep-research",
     "reasoning": r"gpt-3\.5|gpt-4|gpt-audio|chatgpt-4o",
 }
@@ -146,7 +154,10 @@ _OFF = (None, False, 0, "none", "off")
 def check_abilities(label: str, model: str, request: ModelRequest) -> None:
     """Raises `ProviderError` if the request has images, tools or reasoning that the model is known not to have."""
     cannot = [what for what, family in _CANNOT.get(label, {}).items() if re.match(family, model)]
-    if "images" in cannot and _has_images(request):
+    if "audio" in cannot and _has_files(request, "audio/"):
+        hint = "Choose a model that hears, such as openai-chat:gpt-audio, or give the words as text."
+        raise _error(label, model, "it cannot hear audio", hint)
+    if "images" in cannot and _has_files(request, "image/"):
         raise _error(label, model, "it cannot see images", "Leave out the image, or choose a model that sees images.")
     if "tools" in cannot and request.tools:
         hint = f"Use text:{label}:{model}, which writes calls in its text, or choose another model."
@@ -156,10 +167,33 @@ def check_abilities(label: str, model: str, request: ModelRequest) -> None:
         raise _error(label, model, "it does not reason", hint)
 
 
-def _has_images(request: ModelRequest) -> bool:
-    """Returns whether a person's message has an image. An image in a result becomes a note elsewhere."""
+def check_files(
+    label: str,
+    model: str,
+    request: ModelRequest,
+    write: Callable[[Attachment], Mapping[str, Any] | None],
+    takes: str,
+) -> None:
+    """Raises `ProviderError` if the prompt has a file that the API has no form for.
+
+    A file in an earlier prompt, which another model may have answered, becomes a note; so does one in a result.
+    """
+    for message in reversed(request.messages):
+        if message.role == "assistant":
+            return
+        if message.role != "user" or BACKGROUND in message.extra:
+            continue
+        for one in message.attachments:
+            if not one.text and write(one) is None:
+                what = f"the address {one.url}" if one.url else f"{one.name or 'a file'} ({one.media_type})"
+                hint = f"It takes {takes}. Give another form of the file, or choose another model."
+                raise _error(label, model, f"it does not take {what[:200]}", hint)
+
+
+def _has_files(request: ModelRequest, kind: str) -> bool:
+    """Returns whether a person's message has such a file. A file in a result becomes a note elsewhere."""
     prompts = (message for message in request.messages if message.role == "user" and message.attachments)
-    return any(one.media_type.lower().startswith("image/") for message in prompts for one in message.attachments)
+    return any(one.media_type.lower().startswith(kind) for message in prompts for one in message.attachments)
 
 
 def _asks_for_reasoning(options: Mapping[str, Any]) -> bool:

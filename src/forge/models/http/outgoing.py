@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from forge.core.errors import ErrorKind
-from forge.core.lazy import lazy_pattern
 from forge.core.plain_values import sendable
 from forge.core.provider import ProviderError
 from forge.core.secrets import Secrets
@@ -142,15 +141,15 @@ _STATUS = {  # statuses of errors inside a stream, which have no HTTP status
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-_NO_MONEY = lazy_pattern(
+_NO_MONEY = re.compile(
     r"(?i)insufficient_quota|billing_(?:error|hard_limit)|credit balance|insufficient (?:credits|balance)"
 )
-_TOO_LONG = lazy_pattern(
+_TOO_LONG = re.compile(
     r"(?i)context_length_exceeded|request_too_large|maximum context length|context (?:length|window|size)"
     r"|prompt is too long|(?:prompt|input|request) (?:is )?too (?:long|large)|too many (?:input )?tokens"
 )
 _WITHOUT_TOOLS = (ErrorKind.VALIDATION, "Write text: before the model's name, to describe the tools in its prompt.")
-_NO_TOOLS = lazy_pattern(
+_NO_TOOLS = re.compile(
     r"(?i)does(?: not|n't) support (?:tools|tool use|tool call|function)|tools param requires|enable-auto-tool-choice"
     r"|(?:tool use|tool calling|function calling) is not supported|no endpoints found that support tool use"
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import re
 import unicodedata
 from base64 import b32decode, b64decode
 from collections.abc import Callable, Iterator
@@ -10,8 +11,6 @@ from functools import cache
 from html import unescape
 from re import Match
 from urllib.parse import unquote
-
-from forge.core.lazy import lazy_pattern
 
 LONGEST_DECODED = 400_000  # characters of a text in which encoded parts are looked for
 MOST_ROUNDS = 6  # of decoding: a text may be encoded several times
@@ -65,40 +64,40 @@ y 263 3a5 3b3 423 443 4ae-4af 10e7 13a9 13bd 2ca8 a4ec 102b2 118a4 118dc 16f43
 z 396 13c3 a4dc ab93 102f5 118a9 118c4 118e5
 """
 _BLANKS = "\u115f\u1160\u2800\u3164\uffa0"  # letters and signs that show nothing
-_SMALL = lazy_pattern(r"LATIN (?:SMALL |CAPITAL )?LETTER (?:SMALL CAPITAL )?([A-Z])(?: WITH .*)?")
-_CONTROL = lazy_pattern(r"[\x00-\x08\x0e-\x1b\x7f]+")
-_ELEMENT = lazy_pattern(r"<!--.*?-->|</?[a-z][a-z0-9:-]*(?:\s[^<>]*)?/?>")
-_MARKUP = lazy_pattern(r"[\s*_~`|<>()\[\]{}\"'\\^]+")
-_NO_WORD = lazy_pattern(r"[\W_]+")
-_SPOKEN = lazy_pattern(
+_SMALL = re.compile(r"LATIN (?:SMALL |CAPITAL )?LETTER (?:SMALL CAPITAL )?([A-Z])(?: WITH .*)?")
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f]+")
+_ELEMENT = re.compile(r"<!--.*?-->|</?[a-z][a-z0-9:-]*(?:\s[^<>]*)?/?>")
+_MARKUP = re.compile(r"[\s*_~`|<>()\[\]{}\"'\\^]+")
+_NO_WORD = re.compile(r"[\W_]+")
+_SPOKEN = re.compile(
     r"\s*[\[({<]\s*(?P<closed>at|a|dot|dash|slash)\s*[\])}>]\s*|[\s_]+(?P<spaced>at|dot|dash|slash)[\s_]+"
 )
 _SIGNS = {"at": "@", "a": "@", "dot": ".", "dash": "-", "slash": "/"}
-_BASE64 = lazy_pattern(rf"[A-Za-z0-9+/_-]{{{SHORTEST_ENCODED},}}(?:\r?\n[ \t]*[A-Za-z0-9+/_-]{{4,}})*={{0,2}}")
-_JOINED = lazy_pattern(r"([/_+-]+)")
-_SPACED64 = lazy_pattern(r"(?<![\w+/])(?:[A-Za-z0-9+/]{4} ){2,}[A-Za-z0-9+/]{2,4}={0,2}(?![\w+/])")
-_BASE32 = lazy_pattern(r"\b(?:[A-Z2-7]{8,}|[a-z2-7]{16,})={0,6}")
-_BITS = lazy_pattern(r"(?<![01])[01]{8}(?:[\s,;-]{0,2}[01]{8}){3,}(?![01])")
-_NUMBER = lazy_pattern(r"[0-9]+")
+_BASE64 = re.compile(rf"[A-Za-z0-9+/_-]{{{SHORTEST_ENCODED},}}(?:\r?\n[ \t]*[A-Za-z0-9+/_-]{{4,}})*={{0,2}}")
+_JOINED = re.compile(r"([/_+-]+)")
+_SPACED64 = re.compile(r"(?<![\w+/])(?:[A-Za-z0-9+/]{4} ){2,}[A-Za-z0-9+/]{2,4}={0,2}(?![\w+/])")
+_BASE32 = re.compile(r"\b(?:[A-Z2-7]{8,}|[a-z2-7]{16,})={0,6}")
+_BITS = re.compile(r"(?<![01])[01]{8}(?:[\s,;-]{0,2}[01]{8}){3,}(?![01])")
+_NUMBER = re.compile(r"[0-9]+")
 _BYTE = r"(?:0x|\\x)?[0-9a-fA-F]{2}"
-_HEX = lazy_pattern(  # quotes stand only around single bytes: two quoted values beside each other stay two
+_HEX = re.compile(  # quotes stand only around single bytes: two quoted values beside each other stay two
     rf"(?<![0-9a-fA-F]){_BYTE}(?:[\s:,;-]{{0,2}}{_BYTE}){{3,}}(?![0-9a-fA-F])"
     rf"|(?<![0-9a-fA-F]){_BYTE}(?:[\s:,;'\"-]{{1,4}}{_BYTE}(?![0-9a-fA-F])){{3,}}"
 )
-_CODES = lazy_pattern(r"(?<!\d)\d{2,3}(?:\D{1,8}\d{2,3}){4,}(?!\d)")
-_ESCAPES = lazy_pattern(
+_CODES = re.compile(r"(?<!\d)\d{2,3}(?:\D{1,8}\d{2,3}){4,}(?!\d)")
+_ESCAPES = re.compile(
     r"\\u(?=\{)\{([0-9a-fA-F]{1,6})\}|\\u([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})|\\x([0-9a-fA-F]{2})|U\+([0-9a-fA-F]{4,6})\s?|=([0-9A-F]{2})|\\([0-7]{3})"
 )
-_SHORT_ESCAPES = lazy_pattern(r"(?:\\[0-7]{2,3}){4,}")  # octal, of two digits or three
-_STYLE_ESCAPES = lazy_pattern(r"\\([0-9a-fA-F]{2,6})[ \t]?")  # of style sheets
-_SMALL_PRINTABLE = lazy_pattern(r"=([0-9a-fA-F]{2})")
-_OCTALS = lazy_pattern(r"(?<!\w)0o?[0-7]{2,3}(?:[\s,;]{1,2}0o?[0-7]{2,3}){4,}(?!\w)")
-_BINARIES = lazy_pattern(r"(?<!\w)(?:0b)?[01]{7,8}(?:[\s,;-]{1,2}(?:0b)?[01]{7,8}){3,}(?!\w)")
-_MARKS = lazy_pattern(  # inside a word
+_SHORT_ESCAPES = re.compile(r"(?:\\[0-7]{2,3}){4,}")  # octal, of two digits or three
+_STYLE_ESCAPES = re.compile(r"\\([0-9a-fA-F]{2,6})[ \t]?")  # of style sheets
+_SMALL_PRINTABLE = re.compile(r"=([0-9a-fA-F]{2})")
+_OCTALS = re.compile(r"(?<!\w)0o?[0-7]{2,3}(?:[\s,;]{1,2}0o?[0-7]{2,3}){4,}(?!\w)")
+_BINARIES = re.compile(r"(?<!\w)(?:0b)?[01]{7,8}(?:[\s,;-]{1,2}(?:0b)?[01]{7,8}){3,}(?!\w)")
+_MARKS = re.compile(  # inside a word
     r"(?<=[\w@.])(?:\[([^\[\]\n]*)\]\([^()\s]*\)|\[/?[a-z]{1,8}(?:=[^\[\]\n]*)?\]|\[\d{1,3}\])(?=[\w@]|\.\w)"
 )
-_TAGS = lazy_pattern(r"[\U000e0020-\U000e007e]+")
-_SELECTORS = lazy_pattern(r"[\ufe00-\ufe0f\U000e0100-\U000e01ef]{2,}")
+_TAGS = re.compile(r"[\U000e0020-\U000e007e]+")
+_SELECTORS = re.compile(r"[\ufe00-\ufe0f\U000e0100-\U000e01ef]{2,}")
 
 
 def fold(text: str) -> str:

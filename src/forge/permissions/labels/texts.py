@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from forge.core.lazy import lazy_pattern
 from forge.core.result import RESULT, Label, ToolResult
 from forge.core.spec import ToolSpec
 from forge.permissions.labels.folding import decode_parts, fold, keep_letters, squeeze
@@ -33,7 +32,7 @@ SHORTEST_TURNED = 8  # characters of one that is looked for backwards, and with 
 SHORTEST_LETTERS = 12  # letters of a name that is
 _ROT13 = str.maketrans("abcdefghijklmnopqrstuvwxyz", "nopqrstuvwxyzabcdefghijklm")
 MONTHS = frozenset("jan feb mar apr may jun jul aug sep oct nov dec".split())
-_WORD = lazy_pattern(r"\w+")
+_WORD = re.compile(r"\w+")
 _NAMED = r"(?:[\"'`#]|\b(?:id|no|nr|num|number|key|ref)\b[\s.:=#\"'`]*){}\b"  # how a text names a short number
 
 Fields = Sequence[str] | Literal[True]

@@ -8,7 +8,6 @@ from functools import lru_cache
 from posixpath import normpath
 from typing import Any, NamedTuple
 
-from forge.core.lazy import lazy_pattern
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions.labels.folding import decode_parts, fold
 from forge.permissions.targets.hosts import read_host
@@ -20,7 +19,7 @@ RUN = 3  # words of a command that are compared together
 DEEPEST = 20
 DELEGATING = frozenset({"task", "run_code"})  # they do nothing but make calls, each of which is judged
 
-_ADDRESS = lazy_pattern(
+_ADDRESS = re.compile(
     r"[a-z][a-z0-9+.-]*://[^\s\"'<>`]+"  # a URL
     r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"  # a mail address
     r"|(?<![\w@./-])(?:[a-z0-9-]+\.)+[a-z]{2,}\.?(?:/[^\s\"'<>`]*)?(?![\w@])"  # a host, perhaps with a path
@@ -28,14 +27,14 @@ _ADDRESS = lazy_pattern(
     r"|(?<![\w.])(?:0x[0-9a-f]{7,8}|\d{1,3}(?:\.\d{1,3}){3})(?![\w.]*\w)(?:/[^\s\"'<>`]*)?"  # a number of a host
     r"|(?<!\w)(?=[a-z0-9]*\d[a-z0-9]*\d[a-z0-9]*\d)[a-z0-9]{10,}(?!\w)"  # an account or a key
 )
-_INNER = lazy_pattern(r"[?&=#;,%@]|/(?=[a-z]+:/)")
-_RELAYED = lazy_pattern(r"[%!@]")
-_DECIMAL = lazy_pattern(r"(\d+)\.(\d)")
-_DEFAULT = lazy_pattern(r"\$\{\w+:?[-=+]([^{}]*)\}")
-_DATE = lazy_pattern(r"(\d{4})-(\d\d)-(\d\d)")
+_INNER = re.compile(r"[?&=#;,%@]|/(?=[a-z]+:/)")
+_RELAYED = re.compile(r"[%!@]")
+_DECIMAL = re.compile(r"(\d+)\.(\d)")
+_DEFAULT = re.compile(r"\$\{\w+:?[-=+]([^{}]*)\}")
+_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
 _MONTHS = "january february march april may june july august september october november december".split()
-_HAS_DIGITS = lazy_pattern(r"(?<!\w)(?=\w*\d\w*\d\w*\d)\w{3,}(?!\w)")
-_PARTS = lazy_pattern(r"[=:,;@<>~!\[\](){}|&'\"\s]+")
+_HAS_DIGITS = re.compile(r"(?<!\w)(?=\w*\d\w*\d\w*\d)\w{3,}(?!\w)")
+_PARTS = re.compile(r"[=:,;@<>~!\[\](){}|&'\"\s]+")
 # programs whose first operand says what they do
 _HAS_COMMANDS = frozenset(
     "apt apt-get aws az brew bundle cargo composer conda docker dotnet gcloud gem gh git go helm hg kubectl npm pip"

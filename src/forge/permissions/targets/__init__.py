@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import re
 import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from enum import Enum
@@ -11,7 +12,6 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from forge.core.context import Runnable, Scope
-from forge.core.lazy import lazy_pattern
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions.targets import paths
 
@@ -20,7 +20,7 @@ PATHS = frozenset({Permission.READ, Permission.WRITE})
 
 LONGEST_NUMBER = 400  # characters of a number that rules compare by its value
 
-_NUMBER = lazy_pattern(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,6})?")
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,6})?")
 _WORDS = frozenset({"true", "false", "null"})
 
 

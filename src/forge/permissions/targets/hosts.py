@@ -8,21 +8,20 @@ leads there, and whatever cannot be read; this machine has many names, and each 
 from __future__ import annotations
 
 import ipaddress
+import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from forge.core.lazy import lazy_pattern
-
 LONGEST = 8_192  # characters of a URL that are read
 
-_URL = lazy_pattern(r"(?:([a-zA-Z][a-zA-Z0-9+.-]*)://|//)?([^/?#]*)")
-_AUTHORITY = lazy_pattern(r"(?:[^@\[\]\\%\s]*@)?(\[[0-9a-fA-F:.]+\]|[^@:\[\]\\%\s]+)(?::([0-9]{1,5}))?")
-_CONTROL = lazy_pattern(r"[\x00-\x1f\x7f]")
-_NAME = lazy_pattern(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
+_URL = re.compile(r"(?:([a-zA-Z][a-zA-Z0-9+.-]*)://|//)?([^/?#]*)")
+_AUTHORITY = re.compile(r"(?:[^@\[\]\\%\s]*@)?(\[[0-9a-fA-F:.]+\]|[^@:\[\]\\%\s]+)(?::([0-9]{1,5}))?")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_NAME = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
 _NUMBER = r"(?:0x[0-9a-f]*|[0-9]+)"
-_NUMERIC = lazy_pattern(rf"{_NUMBER}(?:\.{_NUMBER}){{0,3}}")
-_ENDS_IN_NUMBER = lazy_pattern(rf"(?:.*\.)?{_NUMBER}")
-_PATTERN = lazy_pattern(
+_NUMERIC = re.compile(rf"{_NUMBER}(?:\.{_NUMBER}){{0,3}}")
+_ENDS_IN_NUMBER = re.compile(rf"(?:.*\.)?{_NUMBER}")
+_PATTERN = re.compile(
     r"(\*\.)?(\[[0-9a-fA-F:.]+\]|[0-9a-fA-F]*:[0-9a-fA-F:.]*:[0-9a-fA-F:.]*|[^*/@:\[\]\\%?#\s]+)(?::([0-9]{1,5}))?"
 )
 _PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}

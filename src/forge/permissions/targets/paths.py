@@ -17,14 +17,12 @@ from collections.abc import Iterator
 from fnmatch import translate
 from functools import lru_cache
 
-from forge.core.lazy import lazy_pattern
-
 LONGEST = 4_096  # characters: no system opens a longer path
 
 PatternPart = str | re.Pattern[str] | None
 """One component of a pattern: a name, a name with wildcards, or None for `**`."""
 
-_WILD = lazy_pattern(r"[*?\[]")
+_WILD = re.compile(r"[*?\[]")
 
 
 def spellings(target: str, workspace: str) -> tuple[str, ...]:

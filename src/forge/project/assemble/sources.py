@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from forge.core.context import Root
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
-from forge.core.lazy import LazyLog
 from forge.core.registry import ToolRegistry, ToolSource, mount_source, problems_of
 from forge.core.tool import Tool
 from forge.project.assemble.access import ProjectFlags, project_egress, workspace_root
@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # loaded where a project has them
     from forge.project.config.access import Sandbox
     from forge.project.config.sources import McpEntry
 
-log = LazyLog(__name__)
+log = logging.getLogger(__name__)
 
 SCRIPTS = "tools"  # the folder of a project's own scripts
 PINS = "pins.json"

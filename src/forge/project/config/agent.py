@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from forge.core.lazy import lazy_pattern
 from forge.core.spec import REPAIR_NAMES, Permission
 from forge.project.config.section import PlainSection, Section, exactly_one
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # evaluated by `make reference`
     )
     from forge.project.config.reader import ConfigReader
 
-_REFERENCE = lazy_pattern(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _IDENTITY = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "letters, digits, - _ and dots, at most 64"
 _NO_CONFIG = "a sub-agent's tools use the agent's settings; write the settings under the top-level `tools`"
 _NO_TOOLS = "a sub-agent in quarantine has no tools; remove tools or quarantine"

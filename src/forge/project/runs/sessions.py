@@ -34,7 +34,7 @@ class StoredConversation:
     def refresh(self) -> None:
         """Loads messages that another process appended to the session."""
         if self.session is not None and self.session.refresh():
-            self.conversation = _conversation(self.session)
+            self.conversation = self.session.continue_conversation()
             self.shortening.recall(self.conversation)
 
 
@@ -54,7 +54,7 @@ def session_store(workspace: Path) -> SessionStore:
 def open_conversation(store: SessionStore, name: str, agent: Agent) -> StoredConversation:
     """Opens the session of that name, new or continued. Raises `ToolError`."""
     session = store.open(name)
-    stored = StoredConversation(_conversation(session), _shortening(agent, name, session.meta), session)
+    stored = StoredConversation(session.continue_conversation(), _shortening(agent, name, session.meta), session)
     stored.shortening.recall(stored.conversation)
     return stored
 
@@ -72,12 +72,6 @@ def _shortening(agent: Agent, name: str, meta: MutableMapping[str, Any]) -> Shor
     shortening = agent.make_shortening(agent.scope, provider := agent.model_for(name), meta)
     shortening.window = find_window(provider)
     return shortening
-
-
-def _conversation(session: Session) -> Conversation:
-    from forge.agent.conversation import Conversation
-
-    return Conversation(session.messages, lambda messages: session.append(*messages))
 
 
 # Gives a new session a title that its model wrote.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,6 @@ from forge.core.arguments.parameters import ParameterLimits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.extras import check_extra
-from forge.core.lazy import lazy_pattern
 from forge.core.plain_values import is_flat, plain
 from forge.core.registry import ToolRegistry
 from forge.core.result import RESULT, ToolResult
@@ -39,7 +39,7 @@ _EXCEPTIONS = {
     ErrorKind.VALIDATION: "ValueError",
     ErrorKind.TIMEOUT: "TimeoutError",
 }
-_WORD = lazy_pattern(r"[A-Za-z_]\w*")
+_WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 class RunCode(
