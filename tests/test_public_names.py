@@ -21,7 +21,7 @@ PUBLIC = """
     EvalReport EvalRun Event Failure Gemini Guardrails Image Label LabelSettings Limits LoopSettings Memory
     Message MessageReceived MissingCapability ModelRequest Next OpenAI OpenAIResponses Permission
     PermissionAnswered PermissionAsked PermissionRequest Policy PolicyError PolicyGate Price Project Prompt
-    Provider ProviderError Rate ReadSkill ReasoningDelta Reconciled Resource Retrying Root Ruling RunContext
+    Provider ProviderError Rate ReadSkill ReasoningDelta Reconciled Resource Retry Retrying Root Ruling RunContext
     RunFinished RunResult RunStarted Runner Runs ScheduleStore Scope Scripted Secrets SessionState
     SessionStore SessionTitled Step StreamPart TextDelta Tool ToolArgumentsDelta ToolCall ToolCompleted
     ToolContext ToolError ToolExecutor ToolFailed ToolFinished ToolOutput ToolProgress ToolReconciled

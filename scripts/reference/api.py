@@ -19,8 +19,8 @@ TOPICS = {
         run_loop LoopSettings Project load_project
     """,
     "Tools": """
-        tool Tool toolset ToolContext ToolResult ToolError Attachment Failure ErrorKind ToolSpec Category Permission
-        Rate Reconciled ToolRegistry ToolSource register_all tool_group DefinitionError DuplicateToolError
+        tool Tool toolset ToolContext ToolResult ToolError Retry Attachment Failure ErrorKind ToolSpec Category
+        Permission Rate Reconciled ToolRegistry ToolSource register_all tool_group DefinitionError DuplicateToolError
     """,
     "Rules and approvals": """
         rules load_rules layered Policy PolicyError PolicyGate PermissionRequest Ruling Decision Approver Answer

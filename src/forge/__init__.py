@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # the public names. Editors and type checkers follow the impo
     from forge.core.errors import DefinitionError as DefinitionError
     from forge.core.errors import DuplicateToolError as DuplicateToolError
     from forge.core.errors import ErrorKind as ErrorKind
+    from forge.core.errors import Retry as Retry
     from forge.core.errors import ToolError as ToolError
     from forge.core.errors import Waiting as Waiting
     from forge.core.events import ContextShortened as ContextShortened

@@ -13,6 +13,8 @@ from forge import (
     DefinitionError,
     Limits,
     Message,
+    Retry,
+    RunContext,
     RunResult,
     Scope,
     Scripted,
@@ -176,7 +178,92 @@ async def test_a_structured_answer_may_come_as_text_and_may_be_no_object():
 async def test_a_model_that_never_gives_the_shape_ends_in_an_error():
     result = await Agent(Scripted(*["no"] * 10), output=City).run("?")
     assert result.reason == "error"
+    assert result.output_or_none is None
+    with pytest.raises(ToolError, match=r"the run ended without one \(error\): the model was told 3 times"):
+        result.output  # noqa: B018
+
+
+def evens(*, by_tool: bool, answers: tuple[int, ...]) -> Agent[int]:
+    turns = [ToolCall("final_answer", {"value": one}) if by_tool else str(one) for one in answers]
+    agent: Agent[int] = Agent(Scripted(*turns), output=int)
+
+    @agent.output_validator
+    async def check(value: int) -> int:
+        if value % 2:
+            raise Retry(f"{value} is odd.")
+        return value
+
+    @agent.output_validator
+    def halve(value: int) -> int:
+        return value // 2
+
+    return agent
+
+
+@pytest.mark.parametrize("by_tool", [True, False])
+async def test_a_validator_asks_again_and_may_change_the_value(by_tool):
+    result = await evens(by_tool=by_tool, answers=(7, 8)).run("An even number?")
+    assert (result.output, result.output_or_none, result.turns) == (4, 4, 2)
+    assert "7 is odd." in result.messages[2].text
+
+
+@pytest.mark.parametrize("by_tool", [True, False])
+async def test_a_model_that_a_validator_refuses_too_often_ends_in_an_error(by_tool):
+    result = await evens(by_tool=by_tool, answers=(1, 3, 5, 7, 8)).run("An even number?")
+    assert (result.reason, result.turns, result.has_output) == ("error", 4, False)
+    assert result.error is not None
+    assert "told 3 times" in result.error.message
+    assert "7 is odd." in result.error.message
+
+
+@pytest.mark.parametrize("turn", ["8", ToolCall("final_answer", {"value": 8})])
+async def test_a_validator_that_fails_itself_ends_the_run(turn):
+    agent = Agent(Scripted(turn), output=int)
+
+    @agent.output_validator
+    def check(value: int) -> int:
+        raise KeyError("no such thing")
+
+    result = await agent.run("?")
+    assert result.error is not None
+    assert "an output validator failed: KeyError" in result.error.message
+    assert "Retry" in result.error.suggestion
+
+
+async def test_a_validator_gets_the_dependencies_of_the_run():
+    agent = Agent(Scripted("7", "8"), output=int, deps_type=dict)
+
+    @agent.output_validator
+    def check(ctx: RunContext, value: int) -> int:
+        if value < ctx.deps["least"]:
+            raise Retry("Too small.")
+        return value
+
+    assert (await agent.run("?", deps={"least": 8})).output == 8
+    assert (await agent.replace(output=str).run("?", deps={})).error is not None, "of another type: no validator"
+
+
+class Unknown(BaseModel):
+    why: str
+
+
+@pytest.mark.parametrize("output", [[City, Unknown], City | Unknown])
+async def test_an_answer_may_have_one_of_several_types(output):
+    model = Scripted(ToolCall("final_answer", {"value": {"why": "no city"}}), '{"name": "Oslo", "people": 1}')
+    agent = Agent(model, output=output)
+    assert (await agent.run("?")).output == Unknown(why="no city")
+    assert (await agent.run("?")).output == City(name="Oslo", people=1)
+    with pytest.raises(DefinitionError, match="name at least one type"):
+        Agent(model, output=[])
+
+
+async def test_none_is_an_answer_and_an_agent_without_a_type_has_none():
+    result = await Agent(Scripted("null"), output=int | None).run("?")
     assert result.output is None
+    assert result.has_output
+    with pytest.raises(ToolError, match="ended without one") as error:
+        (await Agent(Scripted("Hi")).run("?")).output  # noqa: B018
+    assert "Agent(output=…)" in error.value.suggestion
 
 
 async def test_a_sub_agent_has_its_own_history_some_tools_and_all_rules():

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from pydantic import BaseModel
 
 import forge
-from forge import Agent, Answer, DurableAgent, RunContext, Scope, ToolCall, WorkerSettings, rules, tool
+from forge import Agent, Answer, DurableAgent, Retry, RunContext, Scope, ToolCall, WorkerSettings, rules, tool
 from forge.core.errors import ToolError
 from forge.core.extras import install_command
 from tests.durable.working import script
@@ -291,3 +291,19 @@ def test_serving_ends_in_good_order_at_sigterm(sqlite: str, tmp_path: Path) -> N
         serving.terminate()
         assert serving.stdout.read() == "left\n"
     assert serving.returncode == 0
+
+
+async def test_a_stored_run_checks_its_answer_with_validators(sqlite: str, tmp_path: Path) -> None:
+    answers = [ToolCall("final_answer", {"value": one}, f"f{one}") for one in (7, 8)]
+    agent: Agent[int, int] = Agent(script(*answers), output=int, deps_type=int)
+
+    @agent.output_validator
+    def check(ctx: RunContext[int], value: int) -> int:
+        if value < ctx.deps:
+            raise Retry("Too small.")
+        return value + 1
+
+    async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path), deps=lambda scope: 8) as durable:
+        result = await durable.run("A number?")
+        assert (result.output, result.turns) == (9, 2)
+        assert "Too small." in result.messages[2].text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from copy import copy
 from dataclasses import replace
@@ -20,8 +20,8 @@ from forge.agent.instructions import DepsT, Instructions, call_instructions, che
 from forge.agent.limits import Limits
 from forge.agent.loop import LoopSettings, may_run_again, run_loop
 from forge.agent.open_agent import DeclaredDeps, OpenAgent, check_no_loop, check_session, check_stored
-from forge.agent.output import MISSING, PartialReader, Structured
-from forge.agent.result import OutputT, RunResult, check_output
+from forge.agent.output import MISSING, OutputValidator, PartialReader, Structured, bind_validators, join_types
+from forge.agent.result import OutputT, RunResult
 from forge.agent.shown_results import ContextRules, make_store
 from forge.core.activity import ActivityStream
 from forge.core.check_definition import check_listed, check_settings
@@ -115,7 +115,7 @@ class Agent(Generic[OutputT, DepsT]):
         approve: answers what the policy asks. By default nobody is there, and the answer is no.
         limits: the turns, calls, tokens, cost and seconds of one run.
         output: the type of the answer, which `RunResult.output` holds: `Agent(model, output=Weather)` is an
-            `Agent[Weather]`. Or a JSON Schema as a dictionary.
+            `Agent[Weather]`. Several types are a union or a list. Or a JSON Schema as a dictionary.
         deps_type: the type of `run(deps=…)`. It is checked at the start of each run, and by type checkers.
         name: the agent's name in events and stored runs.
         options: passed on to the model, such as `{"temperature": 0}`.
@@ -155,7 +155,7 @@ class Agent(Generic[OutputT, DepsT]):
         policy: Policy | None = None,
         approve: Approver | None = nobody,
         limits: Limits | None = None,
-        output: TypeForm[OutputT] | UnionType | Mapping[str, Any] | None = None,
+        output: TypeForm[OutputT] | Sequence[type[OutputT]] | UnionType | Mapping[str, Any] | None = None,
         deps_type: type[DepsT] | UnionType | None = None,
         name: str = "main",
         **settings: Unpack[AgentSettings],
@@ -166,7 +166,8 @@ class Agent(Generic[OutputT, DepsT]):
         self.instructions: Any = instructions
         self.limits = limits if limits is not None else Limits()
         self.options = dict(settings.get("options") or {})
-        self.output: Any = output
+        self.output: Any = join_types(output)
+        self._validators: list[Callable[..., Any]] = []  # of the output
         self.name = name
         self._scope = settings.get("scope")
         self.guard = settings.get("guard")
@@ -239,7 +240,8 @@ class Agent(Generic[OutputT, DepsT]):
         other.limits = limits if limits is not None else self.limits
         other.steps = tuple(steps) if steps is not None else self.steps
         other._scope = scope if scope is not None else self._scope
-        other.output = self.output if output is ... else output
+        other.output = self.output if output is ... else join_types(output)
+        other._validators = [*self._validators] if output is ... else []  # those of another type do not fit
         if model is not None:
             other.provider = provider_for(model) if isinstance(model, str) else model
             other.model = model if isinstance(model, str) else ""
@@ -312,7 +314,7 @@ class Agent(Generic[OutputT, DepsT]):
                 prepare = shortening = self.make_shortening(scope, meta=stored.meta)
                 shortening.recall(history)
         stream = activity if activity is not None else self.activity
-        structured = self._structure()
+        structured = self.structure(scope)
         executor = await self._prepare_executor(stream, structured)
         self._deps.check(self.registry, scope.deps)
         if stream.listening:
@@ -384,8 +386,8 @@ class Agent(Generic[OutputT, DepsT]):
         result = await run_loop(
             provider, executor, conversation, scope, limits if limits is not None else self.limits, settings
         )
-        if structured is not None and result.error is None:
-            result.output = structured.found
+        if structured is not None and structured.is_found and result.error is None:
+            result.output_or_none, result.has_output = structured.found, True
         if self.guard is not None and is_denied(self.guard, scope.session_id, result.text):
             result.text = MARK
         return result
@@ -535,7 +537,7 @@ class Agent(Generic[OutputT, DepsT]):
         without an answer, and where the agent has no `output`. Takes the parameters of `run`.
         """
 
-        structured = self._structure()
+        structured = self.structure(self.scope)
         if structured is None:
             message = f"streaming the output of the agent {self.name!r}: it has no output type"
             raise ToolError(message, ErrorKind.CONFIG, "Give it one: Agent(model, output=…).")
@@ -543,12 +545,25 @@ class Agent(Generic[OutputT, DepsT]):
         async with aclosing(self.stream(prompt, deps=deps, **settings)) as events:
             async for event in events:
                 if isinstance(event, RunResult):
-                    yield check_output(event)
+                    yield event.output
                 elif (value := reader.take(event)) is not MISSING:
                     yield value
 
-    def _structure(self) -> Structured | None:
-        return Structured(self.output, self.provider, self.registry) if self.output is not None else None
+    def structure(self, scope: Scope, *, by_tool: bool = False) -> Structured | None:
+        """Returns what a structured answer needs; None without `output`. `by_tool`: the API is not asked for it."""
+        if self.output is None:
+            return None
+        provider = None if by_tool else self.provider
+        return Structured(self.output, provider, self.registry, bind_validators(self._validators, scope))
+
+    def output_validator(self, function: OutputValidator[OutputT, DepsT]) -> OutputValidator[OutputT, DepsT]:
+        """Checks each structured answer with a function, plain or async.
+
+        The function gets the value, or a `RunContext` and the value. It returns the value, changed or not. If it raises
+        `Retry("…")`, the model gets the message and answers again, at most three times. Use it as a decorator.
+        """
+        self._validators.append(function)
+        return function
 
     async def with_deps(self, scope: Scope) -> Scope:
         """Returns the scope of a stored run with the dependencies that its factory makes. Raises `ToolError`."""

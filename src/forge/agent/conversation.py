@@ -89,7 +89,10 @@ def read_prompt(prompt: Prompt | None, scope: Scope) -> str | Message | list[Mes
         return prompt
     if isinstance(prompt, Message):
         return _with_files(prompt, scope)
-    parts = list(prompt) if isinstance(prompt, Sequence) else [prompt]
+    if not isinstance(prompt, Sequence | Attachment):
+        message = f"a prompt, which may also be a list of texts and files, is not a string: {brief(prompt)}"
+        raise ToolError(message, ErrorKind.VALIDATION, 'Write run("…"), or run(["What is this?", Image("photo.png")]).')
+    parts = [prompt] if isinstance(prompt, Attachment) else list(prompt)
     messages = [one for one in parts if isinstance(one, Message)]
     if len(messages) == len(parts):
         return [_with_files(one, scope) for one in messages]

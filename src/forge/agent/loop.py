@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from inspect import isawaitable
 from typing import Any
 
 from forge.agent.context_window import shorten
 from forge.agent.conversation import Conversation, Prepare
 from forge.agent.labels import FROM_FORGE, NOT_FROM_PERSON, LabelHistory, follow_labels, label_extra
 from forge.agent.limits import Limits, Spent, price_for, price_of_name
-from forge.agent.result import ENDINGS, Reason, RunResult
+from forge.agent.result import ENDINGS, AnswerRefused, Reason, RunResult
 from forge.agent.tokens import estimate, estimate_definition, estimate_messages
 from forge.core.context import Scope, new_session
 from forge.core.errors import ErrorKind, ToolError, Waiting
@@ -371,7 +372,12 @@ async def _finish_or_continue(run: Run, reply: Message) -> RunResult | None:
         form = explain_calls(run.provider, specs)
         complaint = f"{complaint}\n{form}" if form else complaint
     if run.settings.accept is not None:
-        complaint = run.settings.accept(reply.text)
+        try:
+            said = run.settings.accept(reply.text)
+            complaint = await said if isawaitable(said) else said
+        except AnswerRefused as error:
+            failure = Failure(error.message, error.kind, error.suggestion, cause=error)
+            return end_run(run, "error", reply.text, error=failure)
     if complaint:
         run.recoveries += 1
         if run.recoveries > MOST_RECOVERIES:
@@ -475,9 +481,11 @@ def find_ending(
         spec = run.executor.registry.find(call.name).spec
         if spec.ends_turn and result.success:
             shown = "" if result.silent else result.for_user or result.for_llm
-            return end_run(
-                run, correct_reason(run, ENDINGS.get(spec.name, "answer")), shown, output=result.data.get("output")
-            )
+            ended = end_run(run, correct_reason(run, ENDINGS.get(spec.name, "answer")), shown)
+            ended.output_or_none, ended.has_output = result.data.get("output"), "output" in result.data
+            return ended
+        if result.failure is not None and isinstance(result.failure.cause, AnswerRefused):
+            return end_run(run, "error", error=result.failure)
     for call in calls:
         data = results[call.id].data
         if data.get("stop") == "loop":
@@ -500,7 +508,7 @@ def end_with_error(run: Run, error: ProviderError) -> RunResult:
     return end_run(run, "error", error=Failure(error.message, error.kind, error.suggestion, error.passing, error))
 
 
-def end_run(run: Run, reason: Reason, text: str = "", *, error: Failure | None = None, output: Any = None) -> RunResult:
+def end_run(run: Run, reason: Reason, text: str = "", *, error: Failure | None = None) -> RunResult:
     """Builds the result with the model's last text: "" where it said nothing. `reason` and `error` tell the rest."""
     if not text:
         messages = run.conversation.messages[run.first :]
@@ -516,7 +524,6 @@ def end_run(run: Run, reason: Reason, text: str = "", *, error: Failure | None =
         usage=run.spent.usage.plus(beside),
         calls=run.spent.calls,
         cost=run.spent.cost(run.limits.price, beside),
-        output=output,
         error=error,
         estimated=run.spent.estimated,
         given=run.conversation.given,
@@ -526,8 +533,8 @@ def end_run(run: Run, reason: Reason, text: str = "", *, error: Failure | None =
 # The state of a run in progress, and its settings.
 
 
-Accept = Callable[[str], str]
-"""Checks a final answer. Returns the problem, in words for the model, or nothing."""
+Accept = Callable[[str], str | Awaitable[str]]
+"""Checks a final answer. Returns the problem, in words for the model, or nothing. It may be async."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

@@ -6,15 +6,20 @@ import dataclasses
 import json
 import types
 import typing
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
+from inspect import isawaitable, signature
 from typing import Any, get_args, get_origin
 
 from pydantic_core import from_json
 
+from forge.agent.instructions import DepsT
+from forge.agent.result import AnswerRefused, OutputT
 from forge.core.arguments.dialects import DIALECTS
-from forge.core.errors import ErrorKind, ToolError
+from forge.core.context import RunContext, Scope
+from forge.core.errors import DefinitionError, ErrorKind, Retry, ToolError
 from forge.core.events import Event, Retrying, TextDelta, ToolArgumentsDelta, TurnFinished
+from forge.core.plain_values import text_of
 from forge.core.provider import holds_to_schema
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
@@ -22,6 +27,33 @@ from forge.core.spec import ToolSpec
 from forge.core.tool import SchemaTool, Tool
 
 NAME = "final_answer"
+MOST_RECOVERIES = 3  # times that a model is asked to fix an answer which a validator refuses
+
+OutputValidator = (
+    Callable[[OutputT], OutputT | Awaitable[OutputT]]
+    | Callable[[RunContext[DepsT], OutputT], OutputT | Awaitable[OutputT]]
+)
+"""Checks a structured answer: a function of the value, or of the run's context and the value. It may be async."""
+
+
+def join_types(output: Any) -> Any:
+    """Returns the type of an answer: of a list of types, their union. Raises `DefinitionError` for an empty list."""
+    if not isinstance(output, list | tuple):
+        return output
+    if not output:
+        raise DefinitionError("Agent(output=[]): name at least one type, such as output=[City, NotFound]")
+    return typing.Union[tuple(output)]  # noqa: UP007 - made of values
+
+
+def bind_validators(validators: Iterable[Callable[..., Any]], scope: Scope) -> list[Callable[[Any], Any]]:
+    """Returns functions of the value alone; a validator of two parameters gets the context of the run first."""
+    ctx = RunContext(scope)
+    return [partial(one, ctx) if _count_parameters(one) > 1 else one for one in validators]
+
+
+def _count_parameters(function: Callable[..., Any]) -> int:
+    parameters = signature(function).parameters.values()
+    return sum(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) for one in parameters)
 
 
 class Structured:
@@ -30,8 +62,17 @@ class Structured:
     Where the API itself can hold a model to a schema, `response_format` is sent instead of the tool.
     """
 
-    def __init__(self, wanted: Any, provider: Any = None, registry: ToolRegistry | None = None) -> None:
-        """`wanted` is a type, or a JSON Schema. `registry`: the tools of the run, which some APIs refuse beside it."""
+    def __init__(
+        self,
+        wanted: Any,
+        provider: Any = None,
+        registry: ToolRegistry | None = None,
+        validators: Sequence[Callable[[Any], Any]] = (),
+    ) -> None:
+        """`wanted` is a type, or a JSON Schema. `registry`: the tools of the run, which some APIs refuse beside it.
+
+        `validators` check a value that fits the type, and may change it.
+        """
         self._adapter: Any = None
         if not isinstance(wanted, Mapping):
             from pydantic import TypeAdapter  # heavy: only where an output is asked for
@@ -54,6 +95,8 @@ class Structured:
             self._finish,
         )
         self.found: Any = None
+        self.is_found = False
+        self._validators, self._refused = validators, 0
         self.is_alone = False  # the API takes no tools beside the schema
         self.response_format = self._choose_format(provider, registry)
 
@@ -95,18 +138,45 @@ class Structured:
         return options if self.response_format is None else {**options, "response_format": self.response_format}
 
     async def _finish(self, **arguments: Any) -> ToolResult:
-        self.found = self._validate(arguments)
+        value = self._validate(arguments)
+        if problem := await self._take(value):
+            self._refused += 1
+            if self._refused > MOST_RECOVERIES:
+                raise AnswerRefused(f"the model was told {MOST_RECOVERIES} times and did not fix its answer: {problem}")
+            raise Retry(problem)
         shown = json.dumps(arguments if self.is_object else arguments["value"], ensure_ascii=False)
         return ToolResult(for_llm=shown, data={"output": self.found})
 
-    def accept(self, text: str) -> str:
+    async def accept(self, text: str) -> str:
         """Accepts an answer as text, since some models write the object instead of calling the tool."""
+        value, complaint = self._read_text(text)
+        if complaint:
+            return complaint
+        problem = await self._take(value)
+        return f"Your answer does not fit: {problem} {self._advice}" if problem else ""
+
+    async def _take(self, value: Any) -> str:
+        """Keeps a value that passes the validators. Returns the problem in words for the model, or nothing."""
+        for validator in self._validators:
+            try:
+                value = validator(value)
+                value = await value if isawaitable(value) else value
+            except ToolError as error:
+                return " ".join(filter(None, (error.message, error.suggestion)))
+            except Exception as error:
+                message = f"checking the answer: an output validator failed: {text_of(error)}"
+                hint = 'Fix the validator. To ask the model again, it raises Retry("…").'
+                raise AnswerRefused(message, ErrorKind.SYSTEM, hint) from error
+        self.found, self.is_found = value, True
+        return ""
+
+    def _read_text(self, text: str) -> tuple[Any, str]:
+        """Returns the value in a text, or the problem in words for the model."""
         if not self.is_object:
             try:
                 value = json.loads(text)
                 wrapped = value if self.response_format is not None and isinstance(value, dict) else {"value": value}
-                self.found = self._validate(self.tool.parse(wrapped))
-                return ""
+                return self._validate(self.tool.parse(wrapped)), ""
             except (ValueError, RecursionError, ToolError):
                 pass
         start = min((at for at in (text.find("{"), text.find("[")) if at >= 0), default=-1)
@@ -115,13 +185,12 @@ class Structured:
             try:
                 value = json.loads(text[start : end + 1])
                 wrapped = value if self.is_object else {"value": value}
-                self.found = self._validate(self.tool.parse(wrapped))
-                return ""
+                return self._validate(self.tool.parse(wrapped)), ""
             except (ValueError, RecursionError):
                 pass
             except ToolError as error:
-                return f"Your answer does not fit: {error.message}. {self._advice}"
-        return f"Your answer must have a shape. {self._advice}"
+                return None, f"Your answer does not fit: {error.message}. {self._advice}"
+        return None, f"Your answer must have a shape. {self._advice}"
 
     @property
     def _advice(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import Message, Usage
@@ -51,8 +51,8 @@ class RunResult(Generic[OutputT]):
         usage: the tokens.
         calls: how many tools were called.
         cost: the cost; None where the price of tokens is unknown.
-        output: the structured answer of `Agent(output=…)`. It is None where the run ended without one: look at `error`
-            and `reason` first.
+        output_or_none: the structured answer of `Agent(output=…)`; None where the run ended without one.
+        has_output: whether the run ended with a structured answer.
         error: why the run failed; None where it did not.
         estimated: the part of `usage` that Forge estimated, because the time was up, or the run was cancelled, before
             the provider counted.
@@ -71,10 +71,22 @@ class RunResult(Generic[OutputT]):
     usage: Usage = field(default_factory=Usage)
     calls: int = 0
     cost: float | None = None  # None: the price of tokens is not known
-    output: OutputT = None  # type: ignore[assignment]  # typed for the runs that end with one
+    output_or_none: OutputT | None = None
+    has_output: bool = False  # an answer may be None, too
     error: Failure | None = None
     estimated: Usage = field(default_factory=Usage)
     given: int = 0
+
+    @property
+    def output(self) -> OutputT:
+        """The structured answer of `Agent(output=…)`. Raises `ToolError` where the run ended without one."""
+        if self.has_output:
+            return cast(OutputT, self.output_or_none)
+        message = f"reading the output of a run: the run ended without one ({self.reason})"
+        if self.error is None:
+            hint = "An agent needs Agent(output=…) for it. RunResult.text has what the model said last."
+            raise ToolError(message, ErrorKind.USER, hint)
+        raise ToolError(f"{message}: {self.error.message}", self.error.kind, self.error.suggestion)
 
     @property
     def new_messages(self) -> list[Message]:
@@ -95,17 +107,11 @@ class RunResult(Generic[OutputT]):
 
     def __repr__(self) -> str:
         text = self.text if len(self.text) <= 60 else f"{self.text[:60]}…"
-        output = "" if self.output is None else f", output={type(self.output).__name__}"
+        output = f", output={type(self.output_or_none).__name__}" if self.has_output else ""
         error = "" if self.error is None else f", error={self.error.message[:60]!r}"
         name = type(self).__name__
         return f"{name}({text!r}, reason={self.reason!r}, turns={self.turns}, calls={self.calls}{output}{error})"
 
 
-def check_output(result: RunResult[OutputT]) -> OutputT:
-    """Returns the structured answer of a run. Raises `ToolError` where the run ended without one."""
-    if result.output is not None or (result.error is None and result.reason == "answer"):
-        return result.output
-    message = f"reading the output of a run: the run ended without one ({result.reason})"
-    if result.error is None:
-        raise ToolError(message, ErrorKind.USER, "Look at RunResult.text: run(prompt) returns it.")
-    raise ToolError(f"{message}: {result.error.message}", result.error.kind, result.error.suggestion)
+class AnswerRefused(ToolError):
+    """The model's answer cannot be used, and the model is not asked again: the run ends."""

@@ -2,6 +2,7 @@
 
 ToolError                 raise it inside a tool; it reaches the model as written
   Waiting                 not yet: the call runs again when the event it waits for has happened
+  Retry                   raise it inside an output validator; the model gets the words and answers again
 DefinitionError           a tool cannot be defined; raised where it is defined
   DuplicateToolError      two tools want the same name
 """
@@ -90,6 +91,29 @@ class Waiting(ToolError):
     def __init__(self, message: str, **what: Any) -> None:
         super().__init__(message, ErrorKind.USER, "The run continues when it is available.")
         self.what = what
+
+
+class Retry(ToolError):
+    """Raise this inside an output validator: the model gets the message and answers again, at most three times.
+
+    In a tool it is a failure like any `ToolError`.
+
+    Args:
+        message: what is wrong with the answer. The model reads it.
+
+    Example:
+        >>> agent = Agent(Scripted("7", "8"), output=int)
+        >>> @agent.output_validator
+        ... def check(value: int) -> int:
+        ...     if value % 2:
+        ...         raise Retry("The number must be even.")
+        ...     return value
+        >>> agent.run_sync("A number?").output
+        8
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, ErrorKind.VALIDATION)
 
 
 class DefinitionError(TypeError):

@@ -283,8 +283,8 @@ class DurableAgent:
         found = run_result(run, messages)
         fields = {name: getattr(found, name) for name in RunResult.__dataclass_fields__}
         output = self.agents[run.agent].output if run.agent in self.agents else None
-        if output is not None and found.output is not None:
-            fields["output"] = TypeAdapter(output).validate_python(found.output)
+        if found.has_output and output is not None and not isinstance(output, Mapping):
+            fields["output_or_none"] = TypeAdapter(output).validate_python(found.output_or_none)
         return DurableResult(**fields, run_id=run.id, waits=run.waits)
 
     def __repr__(self) -> str:

@@ -24,7 +24,7 @@ USUAL = ("answer", "task_completion", "converse")  # ends of a run that has an a
 
 def find_failures(case: EvalCase, result: RunResult, workspace: Path, seconds: float) -> list[str]:
     """Returns everything that is not as expected, each in words; judges are asked elsewhere."""
-    output = result.output if result.output is not None else result.text
+    output = result.output_or_none if result.has_output else result.text
     found = list(_check_end(case.expect, result))
     found += _check_calls(case.expect, result)
     if case.expect.result is not None:

@@ -172,7 +172,7 @@ class _Evaluation:
             return EvalRun(case=case.name, time=number, setup=self.setup, failures=(message,), seconds=seconds)
         seconds = time.monotonic() - started
         failures = await asyncio.to_thread(find_failures, case, result, workspace, seconds)
-        output = result.output if result.output is not None else result.text
+        output = result.output_or_none if result.has_output else result.text
         for rubric in list_rubrics(case):
             assert self.judge is not None
             failures += filter(None, [await ask_judge(self.judge, case, rubric, output)])

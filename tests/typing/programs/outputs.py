@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypedDict, assert_type
 
 from pydantic import BaseModel, Field
 
-from forge import Agent, DurableAgent, Event, RunResult, Scripted
+from forge import Agent, DurableAgent, Event, Retry, RunContext, RunResult, Scripted
 
 MODEL = Scripted("done")
 
@@ -36,10 +36,31 @@ assert_type(Agent(MODEL, output=int).run_sync("?").output, int)
 Agent(MODEL, output=Annotated[int, Field(gt=1)])
 Agent(MODEL, output=Literal["rain", "sun"])
 Agent(MODEL, output=Weather | Sky)
+Agent(MODEL, output=[Weather, Sky])
+several: Agent[Weather | Sky] = Agent(MODEL, output=[Weather, Sky])
+assert_type(several.run_sync("?").output, Weather | Sky)
+assert_type(result.output_or_none, Weather | None)
 either: Agent[Weather | Sky] = Agent(MODEL, output=Weather | Sky)
 assert_type(either.run_sync("?").output, Weather | Sky)
 Agent(MODEL, output={"type": "object", "properties": {"clouds": {"type": "integer"}}})  # a JSON Schema
 Agent(MODEL, output=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+@weather.output_validator
+def check(value: Weather) -> Weather:
+    if value.degrees < -100:
+        raise Retry("It is never that cold.")
+    return value
+
+
+@weather.output_validator
+async def check_with_context(ctx: RunContext, value: Weather) -> Weather:
+    return value
+
+
+@weather.output_validator  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+def check_another_type(value: int) -> int:
+    return value
 
 
 async def use() -> None:

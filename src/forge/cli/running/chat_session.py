@@ -140,8 +140,8 @@ class ChatSession:
                     prepare=stored.shortening,
                     wait_for_background=wait,
                 )
-            if self.agent.output is not None and result.error is None and result.output is not None:
-                result.text = json.dumps(result.output, ensure_ascii=False)
+            if result.has_output:
+                result.text = json.dumps(result.output_or_none, ensure_ascii=False)
             return Ending.of(result, time.monotonic() - started)
 
         self.screen.begin()

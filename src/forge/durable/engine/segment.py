@@ -133,7 +133,7 @@ class SegmentRun:
         self.held = ""  # this worker, once it holds background work of the segment
         watch = attempt.context.watch
         self._stop_watching = watch(self.activity) if watch is not None else None
-        self.structured = Structured(agent.output) if agent.output is not None else None
+        self.structured: Structured | None = None  # made when the run has its dependencies
         spent = self.run.spent
         self.meta = dict(spent.get("meta", {}))
         self.before = dict(spent.get(SPENT_BEFORE_RESUME, {}))
@@ -166,6 +166,7 @@ class SegmentRun:
     async def outcome(self) -> Outcome:
         """Drives the segment to its end."""
         self.scope = await self.agent.with_deps(self.scope)
+        self.structured = self.agent.structure(self.scope, by_tool=True)
         executor = self._executor()
         if self.run.segment == 1:
             self._emit(RunStarted(self.run.prompt))
@@ -277,8 +278,8 @@ class SegmentRun:
             return self.make_outcome("waiting" if waits else "go_on", waits)
         if result.reason == "question":
             return self.make_outcome("waiting", [Wait(kind="question", detail={"text": result.text})])
-        if self.structured is not None and self.structured.found is not None:
-            result.output = self.structured.found
+        if self.structured is not None and self.structured.is_found:
+            result.output_or_none, result.has_output = self.structured.found, True
         failed = result.is_error or result.reason == "loop"
         status: Ending = "cancelled" if result.reason == "cancelled" else "failed" if failed else "finished"
         outcome = self.make_outcome(status, result=result_of(result))

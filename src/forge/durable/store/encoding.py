@@ -127,7 +127,7 @@ def _flag(wire: Mapping[str, Any], name: str) -> bool:
 
 def result_of(result: RunResult) -> dict[str, Any]:
     """Encodes a run's result; its messages are stored elsewhere."""
-    output = result.output
+    output: Any = result.output_or_none
     return {
         "text": result.text,
         "reason": result.reason,
@@ -136,6 +136,7 @@ def result_of(result: RunResult) -> dict[str, Any]:
         "usage": result.usage._asdict(),
         "estimated": result.estimated._asdict(),
         "cost": result.cost,
+        "has_output": result.has_output,
         "output": output.model_dump(mode="json") if hasattr(output, "model_dump") else plain(output),
         "error": failure_to_json(result.error) if result.error is not None else None,
     }
@@ -155,7 +156,8 @@ def run_result(run: RunInfo, messages: Sequence[Message] = ()) -> RunResult:
         usage=Usage(**spent.get("usage", {})),
         estimated=Usage(**stored.get("estimated", {})),
         cost=stored.get("cost"),
-        output=stored.get("output"),
+        output_or_none=stored.get("output"),
+        has_output=stored.get("has_output") is True,
         error=failure_from_json(error) if error is not None else None,
         given=began if isinstance(began, int) else 0,
     )
