@@ -29,8 +29,8 @@ from forge.models.bedrock import request_body as bedrock_body
 from forge.models.gemini import Gemini, GeminiModel
 from forge.models.gemini import request_body as gemini_body
 from forge.models.http.events import AWS_EVENTS
-from forge.models.openai import ChatFormat, OpenAI
-from forge.models.openai import request_body as chat_body
+from forge.models.openai_chat import ChatFormat, OpenAI
+from forge.models.openai_chat import request_body as chat_body
 from forge.models.openai_responses import OpenAIResponses, ResponsesFormat
 from forge.models.openai_responses import request_body as responses_body
 

@@ -105,7 +105,7 @@ if TYPE_CHECKING:  # the public names. Editors and type checkers follow the impo
     from forge.models.bedrock import Bedrock as Bedrock
     from forge.models.fallback import fallback as fallback
     from forge.models.gemini import Gemini as Gemini
-    from forge.models.openai import OpenAI as OpenAI
+    from forge.models.openai_chat import OpenAI as OpenAI
     from forge.models.openai_responses import OpenAIResponses as OpenAIResponses
     from forge.models.scripted import Scripted as Scripted
     from forge.models.text_calls import text_calls as text_calls

@@ -24,7 +24,7 @@ from forge.agent.tokens import (
 )
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.result import Attachment
-from forge.models.openai import OpenAI
+from forge.models.openai_chat import OpenAI
 from forge.models.scripted import Scripted
 from tests.agent.token_texts import CHINESE, CODE, ENGLISH, TEXTS
 

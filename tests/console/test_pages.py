@@ -19,7 +19,7 @@ from forge.console.api.schedules import _next_time
 from forge.core.extras import install_command
 from forge.core.messages import Message
 from forge.durable.store.rows import NewRun
-from forge.schedules.due_times import Cron
+from forge.schedules.cron import Cron
 from forge.schedules.schedule import Schedule, Source
 from forge.schedules.store import ScheduleStore
 from tests.console.conftest import Console, call, running_console, script

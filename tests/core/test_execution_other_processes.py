@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar, copy_context
 
-from forge.core.execution import other_processes as context_transfer
+from forge.core.execution import session_programs as context_transfer
 
 
 def test_what_is_set_travels_and_what_is_not_does_not(monkeypatch):

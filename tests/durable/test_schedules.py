@@ -22,7 +22,7 @@ from forge.durable.store.rows import NewRun, Outcome, RunInfo
 from forge.durable.worker.housekeeping import deliver_ended
 from forge.durable.worker.schedules import Schedules, fire_due
 from forge.permissions.questions import approve_all
-from forge.schedules.due_times import Cron
+from forge.schedules.cron import Cron
 from forge.schedules.schedule import Due, Progress, Schedule, latest_time
 from forge.workspace.state.store import StoreError
 from tests.durable.working import ended, script, working

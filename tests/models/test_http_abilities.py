@@ -12,7 +12,7 @@ from forge.core.errors import ErrorKind
 from forge.core.provider import ModelRequest, ProviderError
 from forge.models.http.model import check_abilities
 from forge.models.known_models import find_known
-from forge.models.openai import OpenAI
+from forge.models.openai_chat import OpenAI
 from tests.models.serving import serving, sse, stream
 from tests.models.test_structured_output import look
 

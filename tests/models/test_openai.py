@@ -21,7 +21,7 @@ from forge.models.http import post
 from forge.models.http.events import EventReader
 from forge.models.http.outgoing import BrokeOff, PromptTooLong
 from forge.models.http.post import SentEvent
-from forge.models.openai import ChatReader, OpenAI
+from forge.models.openai_chat import ChatReader, OpenAI
 from tests.models.serving import CUT, RESET, Reply, Server, refusal, serving, sse, stream
 
 KEY = "sk-test-0123456789abcdef"

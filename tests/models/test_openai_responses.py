@@ -33,7 +33,7 @@ from forge.core.spec import ToolSpec
 from forge.models.http import post
 from forge.models.http.events import EventReader, SentEvent
 from forge.models.http.outgoing import BrokeOff
-from forge.models.openai import OpenAI
+from forge.models.openai_chat import OpenAI
 from forge.models.openai_responses import ResponsesReader
 from forge.models.vendors import provider_for
 from tests.models.oracle import problems

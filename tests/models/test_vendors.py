@@ -12,7 +12,7 @@ from forge.core.messages import Message
 from forge.core.provider import ModelRequest, ProviderError
 from forge.models import vendors as names
 from forge.models.anthropic import Anthropic
-from forge.models.openai import OpenAI
+from forge.models.openai_chat import OpenAI
 from forge.models.openai_responses import OpenAIResponses
 from forge.models.vendors import SERVERS, Server, default_model, provider_for, setup_advice
 from tests.models.serving import Reply, refusal, serving, sse, stream

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.execution.other_processes import end_started
+from forge.core.execution.session_programs import end_started
 from forge.process.environment import shell_environment
 from forge.process.running.jobs import Job, find_job, list_jobs, start_job
 from tests.process.planting import found, mark, until

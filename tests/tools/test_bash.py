@@ -13,7 +13,7 @@ import pytest
 from forge.core.activity import ActivityStream
 from forge.core.context import Root, Scope
 from forge.core.events import Event, ToolFinished, ToolOutput
-from forge.core.execution.other_processes import end_started
+from forge.core.execution.session_programs import end_started
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult

@@ -13,7 +13,7 @@ from forge.core.arguments.call_style import check_deps, check_tool_deps
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.background import BackgroundWork
-from forge.core.execution.other_processes import end_started
+from forge.core.execution.session_programs import end_started
 from forge.core.registry import ToolRegistry
 
 

@@ -20,7 +20,7 @@ from forge.core.errors import ErrorKind, ToolError, Waiting, find_until_then, is
 from forge.core.events import ToolCompleted, ToolFailed, ToolFinished, ToolStarted
 from forge.core.execution.background import BackgroundWork
 from forge.core.execution.deadline import Deadline, DeadlinePassed
-from forge.core.execution.other_processes import end_started
+from forge.core.execution.session_programs import end_started
 from forge.core.messages import InnerCall, ToolCall
 from forge.core.plain_values import brief, clip_bytes, text_of
 from forge.core.registry import ToolRegistry

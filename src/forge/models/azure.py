@@ -46,7 +46,7 @@ def azure(deployment: str, *, responses: bool = False, environment: Mapping[str,
         from forge.models.openai_responses import OpenAIResponses
 
         return OpenAIResponses(deployment, base_url=_v1(endpoint), api_key=key, **settings)
-    from forge.models.openai import OpenAI
+    from forge.models.openai_chat import OpenAI
 
     if not version:
         return OpenAI(deployment, base_url=_v1(endpoint), api_key=key, **settings)

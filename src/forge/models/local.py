@@ -24,7 +24,7 @@ from forge.core.provider import ModelRequest, ProviderError, StreamPart
 from forge.core.spec import ToolSpec
 from forge.models.http.fetch import fetch_json
 from forge.models.http.outgoing import LONGEST_MESSAGE, NoTools
-from forge.models.openai import OpenAI
+from forge.models.openai_chat import OpenAI
 from forge.models.text_calls import TextCalls
 
 CONTEXT = 8192  # tokens that the model sees: the packaged model was trained on as many

@@ -17,7 +17,8 @@ from forge.core.result import Attachment
 from forge.models.http.events import Delta, SentEvent, StreamedAnswer, count_of, list_in, object_in, read_json
 from forge.models.http.model import Exchange, call_ids
 from forge.models.http.outgoing import PromptTooLong
-from forge.models.openai import (
+from forge.models.openai_base import SCHEMA_REFUSED, OpenAIServer, ServerSettings, find_named, is_output
+from forge.models.openai_chat import (
     add_to_system,
     data_url,
     describe_schema,
@@ -26,7 +27,6 @@ from forge.models.openai import (
     split_images,
     write_arguments,
 )
-from forge.models.openai_base import SCHEMA_REFUSED, OpenAIServer, ServerSettings, find_named, is_output
 from forge.models.turns import describe_file, media_type_of
 
 THINKING = 300.0  # seconds between two pieces of the answer of a model that reasons

@@ -177,7 +177,7 @@ def _server(name: str, prefix: str, model: str) -> Provider:
             model, base_url=base_url, api_key=key, strict=strict, label=prefix, key_variable=variable
         )
     from forge.models.local import ToolsOrText
-    from forge.models.openai import OpenAI
+    from forge.models.openai_chat import OpenAI
 
     make = ToolsOrText if known in LOCAL or (known == "openai" and not at_home) else OpenAI
     return make(

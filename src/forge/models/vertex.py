@@ -38,7 +38,7 @@ def vertex(model: str, environment: Mapping[str, str] = os.environ) -> Provider:
     server, sign = _base_url(model, environment), google_token(environment)
     base = f"{server}/publishers/{quote(publisher)}"
     if publisher not in ("anthropic", "google"):
-        from forge.models.openai import OpenAI  # only for models of others
+        from forge.models.openai_chat import OpenAI  # only for models of others
 
         return OpenAI(model, base_url=f"{server}/endpoints/openapi", strict=False, label="vertex", sign=sign)
     if publisher == "anthropic":

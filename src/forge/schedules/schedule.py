@@ -14,7 +14,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief, sendable
 from forge.core.secrets import Secrets
 from forge.core.time_zones import zone_of
-from forge.schedules.due_times import Cron
+from forge.schedules.cron import Cron
 from forge.workspace.state.store import StoreError
 
 LONGEST_ID = 64

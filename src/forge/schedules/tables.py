@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from forge.core.arguments.explain import near
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief, clip_bytes, sendable
-from forge.schedules.due_times import Cron
+from forge.schedules.cron import Cron
 from forge.schedules.schedule import LONGEST_RESULT, Schedule, ScheduleOutcome, ScheduleRun, Source, Status
 from forge.workspace.state.sealing import find_problem, seal_part
 from forge.workspace.state.store import Migration

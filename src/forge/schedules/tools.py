@@ -107,7 +107,7 @@ class ScheduleSet(
         return preview
 
     def _preview(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
-        from forge.schedules.due_times import Cron
+        from forge.schedules.cron import Cron
 
         self._check(cast("Definition", arguments), ctx)
         old, new = self._open().draft(by=_model(), here=_current_chat(ctx), **cast("Definition", arguments))

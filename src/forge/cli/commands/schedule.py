@@ -351,7 +351,7 @@ def _print_table(rows: list[tuple[str, ...]]) -> None:
 
 
 def _explain_rule(one: Schedule) -> str:
-    from forge.schedules.due_times import Cron
+    from forge.schedules.cron import Cron
 
     return Cron.parse(one.cron, one.timezone).explain()
 

@@ -20,7 +20,7 @@ from forge.durable.store.tables import runs
 from forge.models.command import COMMAND
 from forge.project.assemble.services import missing_names, open_schedule_store
 from forge.project.runs.scheduled_runs import list_scheduled, scheduled_prompt
-from forge.schedules.due_times import Cron
+from forge.schedules.cron import Cron
 from forge.schedules.runner import Runner
 from forge.schedules.schedule import (
     LONGEST_RESULT,

@@ -14,7 +14,7 @@ from forge.agent.loop import make_completion_message
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ToolCompleted
 from forge.core.execution.background import BackgroundWork
-from forge.core.execution.other_processes import end_started, sessions_with_programs
+from forge.core.execution.session_programs import end_started, sessions_with_programs
 from forge.core.execution.threads import in_thread
 from forge.core.executor import render_call
 from forge.core.messages import Message, ToolCall

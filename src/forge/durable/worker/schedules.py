@@ -26,7 +26,7 @@ from forge.durable.store.rows import MODEL, OPEN, SCHEDULED, NewRun, RunInfo
 from forge.durable.store.tables import AnyText, runs
 from forge.durable.worker.housekeeping import add_delivery, delivery_metadata
 from forge.models.command import COMMAND
-from forge.schedules.due_times import Cron
+from forge.schedules.cron import Cron
 from forge.schedules.schedule import ClaimRefusal, Due, Progress, Schedule, claim_due, find_due, is_spent
 
 REST = 60.0  # seconds, at most, between two queries

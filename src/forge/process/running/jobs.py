@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.execution.other_processes import at_session_end
+from forge.core.execution.session_programs import at_session_end
 from forge.core.secrets import Secrets
 from forge.process.running.limits import Resources
 from forge.process.running.output import (

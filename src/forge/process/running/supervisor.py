@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.execution.other_processes import at_session_end
+from forge.core.execution.session_programs import at_session_end
 from forge.core.files import check_held
 from forge.process.running.keeper_messages import CGROUPS, END, NEW, Messages, pack
 from forge.process.running.limits import Resources

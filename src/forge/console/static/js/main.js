@@ -4,32 +4,13 @@ import { get, learnMe, me, onExpired, takeToken } from "./api.js";
 import { fill, h } from "./dom.js";
 import { keepTimes } from "./format.js";
 import { listenToKeys, showKeys } from "./keys.js";
-import { openApprovals } from "./pages/approvals.js";
-import { openMemory } from "./pages/memory.js";
-import { openOverview } from "./pages/overview.js";
-import { openPolicy } from "./pages/policy.js";
-import { openRuns, openSessions } from "./pages/runs.js";
-import { openSchedules } from "./pages/schedules.js";
-import { openTools } from "./pages/tools.js";
-import { openTrends } from "./pages/trends.js";
-import { openWorkers } from "./pages/workers.js";
+import { PAGES } from "./pages.js";
+import { openSessions } from "./pages/runs.js";
 import { icon } from "./parts/marks.js";
 import { noticePlace, say } from "./parts/notices.js";
 import { address, go, route } from "./router.js";
 import { listen, openStream, stream } from "./stream.js";
 import { nextTheme, themeWords } from "./theme.js";
-
-const PAGES = [
-    ["", "Overview", "home", openOverview, "o"],
-    ["approvals", "Approvals", "approvals", openApprovals, "1"],
-    ["runs", "Runs", "runs", openRuns, "2"],
-    ["tools", "Tools", "tools", openTools, "3"],
-    ["policy", "Policy", "policy", openPolicy, "4"],
-    ["schedules", "Schedules", "schedules", openSchedules, "5"],
-    ["memory", "Memory", "memory", openMemory, "6"],
-    ["workers", "Workers", "workers", openWorkers, "7"],
-    ["trends", "Trends", "trends", openTrends, "8"],
-];
 
 const main = h("main", { id: "main", tabindex: "-1" });
 const links = new Map();

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.schedules.due_times import ALIASES, Cron
+from forge.schedules.cron import ALIASES, Cron
 from tests.schedules.clocks import at, shown
 
 NOW = "2026-11-15 12:00"  # a Sunday
