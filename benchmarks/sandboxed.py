@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.timing import Measure, side_by_side_async, wall
+from forge.process.running.output import OutputPlan
 from forge.process.running.run import run
 from forge.process.sandbox import Confinement, Tier, bubblewrap, confine_command, problem
 
@@ -27,7 +28,7 @@ async def measures() -> list[Measure]:
 
 async def _against_bare(workspace: Path) -> tuple[float, float]:
     env = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
-    confinement = Confinement(workspace=workspace)
+    confinement = Confinement(workspace=workspace, sandbox="bubblewrap")
     files, bare = _bare(confine_command(LINE, confinement, Tier.BUBBLEWRAP, env))
 
     async def floor() -> None:
@@ -43,7 +44,7 @@ async def _against_bare(workspace: Path) -> tuple[float, float]:
 
     async def ours() -> None:
         done = await run(
-            LINE, cwd=workspace, env=env, merge=True, timeout=30, confinement=confinement, sandbox="bubblewrap"
+            LINE, cwd=workspace, env=env, output=OutputPlan(merge=True), timeout=30, confinement=confinement
         )
         assert (done.output, done.sandbox) == ("hi\n", "bubblewrap"), done
 

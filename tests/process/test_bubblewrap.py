@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -349,7 +350,7 @@ async def test_a_program_hears_the_request_to_end_before_it_is_killed(workspace:
     argv = ["bash", "-c", line]
     for seconds in longer(0.5):
         finished = await run_program(
-            argv, cwd=workspace, env=env, timeout=seconds, confinement=confinement, sandbox="bubblewrap"
+            argv, cwd=workspace, env=env, timeout=seconds, confinement=replace(confinement, sandbox="bubblewrap")
         )
         if finished.exit_code in (3, 143):
             break
@@ -363,7 +364,7 @@ async def test_a_program_finds_nothing_open_but_its_three_streams(workspace: Pat
     line = "for one in /proc/self/fd/*; do echo ${one##*/}; done"
     confinement = Confinement(workspace=workspace)
     finished = await run_program(
-        ["bash", "-c", line], cwd=workspace, env=env, confinement=confinement, sandbox="bubblewrap"
+        ["bash", "-c", line], cwd=workspace, env=env, confinement=replace(confinement, sandbox="bubblewrap")
     )
     assert finished.output.split()[:3] == ["0", "1", "2"]
     assert not set("6789") & set(finished.output.split())
@@ -375,7 +376,6 @@ async def test_what_is_orphaned_and_ends_is_buried_at_once(workspace: Path):
         ["bash", "-c", line],
         cwd=workspace,
         env={"PATH": os.defpath},
-        confinement=Confinement(workspace=workspace),
-        sandbox="bubblewrap",
+        confinement=Confinement(workspace=workspace, sandbox="bubblewrap"),
     )
     assert finished.output == "no more\n"

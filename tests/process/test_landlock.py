@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -147,7 +148,7 @@ def test_processes_that_a_line_leaves_running_stay_and_are_named(tmp_path: Path)
         there = Confinement(workspace=tmp_path)
         env = {"PATH": os.defpath}
         done = await run_program(
-            ["sh", "-c", line], cwd=tmp_path, env=env, confinement=there, sandbox="landlock", leave="o"
+            ["sh", "-c", line], cwd=tmp_path, env=env, confinement=replace(there, sandbox="landlock"), leave="o"
         )
         assert (done.output, done.exit_code) == (f"{2 if landlock._can_separate() else done.output.strip()}\n", 0)
         return done.left
@@ -169,7 +170,7 @@ def test_the_end_of_a_program_is_the_end_of_its_launcher(tmp_path: Path):
         there = Confinement(workspace=tmp_path)
         env = {"PATH": os.defpath}
         return await run_program(
-            ["bash", "-c", line], cwd=tmp_path, env=env, confinement=there, sandbox="landlock", timeout=timeout
+            ["bash", "-c", line], cwd=tmp_path, env=env, confinement=replace(there, sandbox="landlock"), timeout=timeout
         )
 
     assert asyncio.run(finish("exit 7")).exit_code == 7

@@ -21,6 +21,7 @@ from forge.process.environment import shell_environment
 from forge.process.running import cgroups
 from forge.process.running.jobs import start_job
 from forge.process.running.limits import Resources
+from forge.process.running.output import OutputPlan
 from forge.process.running.run import FinishedProgram, confine, run
 from forge.process.running.supervisor import find_supervisor
 from forge.process.sandbox import Confinement, Tier
@@ -98,11 +99,10 @@ def sandboxed(request, tmp_path):
             ["bash", "-c", line],
             cwd=tmp_path,
             env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8"},
-            merge=True,
+            output=OutputPlan(merge=True),
             timeout=120,
             limits=own,
-            confinement=Confinement(workspace=tmp_path, limits=limits),
-            sandbox=request.param,
+            confinement=Confinement(workspace=tmp_path, limits=limits, sandbox=request.param),
         )
 
     return run_line
@@ -280,7 +280,7 @@ async def test_the_cgroup_of_a_job_ends_with_it_and_with_its_keeper(tmp_path):
     folder = folder_of_cgroups("pids")
     env = {"PATH": os.environ["PATH"]}
     for kills_keeper in (False, True):
-        confined = await confine(["sleep", "100"], Confinement(workspace=tmp_path), "landlock", env)
+        confined = await confine(["sleep", "100"], Confinement(workspace=tmp_path, sandbox="landlock"), env)
         job = start_job(confined.command, cwd=tmp_path, env=env, owner="cgroups", command="sleep", confined=confined)
         while not cgroups_of_programs(folder):
             await job.wait(0.01)
@@ -297,7 +297,7 @@ async def test_the_cgroup_of_a_job_ends_with_it_and_with_its_keeper(tmp_path):
 async def test_a_program_that_cannot_be_started_leaves_no_cgroup(sandboxed, tmp_path):
     folder = folder_of_cgroups("pids")
     with pytest.raises(ToolError):
-        await run(["/no/such/file"], cwd=tmp_path, env={}, confinement=Confinement(workspace=tmp_path), sandbox="auto")
+        await run(["/no/such/file"], cwd=tmp_path, env={}, confinement=Confinement(workspace=tmp_path))
     await until_no_cgroup_is_left(folder)
     assert (await sandboxed("echo fine")).output == "fine\n"
 

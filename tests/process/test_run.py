@@ -17,7 +17,8 @@ import pytest
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.deadline import Deadline, DeadlinePassed
 from forge.process.environment import shell_environment
-from forge.process.running.run import Capture, FinishedProgram, run
+from forge.process.running.output import Capture, OutputPlan
+from forge.process.running.run import FinishedProgram, run
 from forge.process.running.supervisor import end_left
 from tests.patience import longer
 from tests.process.planting import found, mark, until, zombies
@@ -39,7 +40,7 @@ async def test_output_errors_and_exit_code_are_told_apart():
 
 
 async def test_both_kinds_of_output_can_come_in_one_in_their_order():
-    finished = await shell("echo 1; echo 2 >&2; echo 3", merge=True)
+    finished = await shell("echo 1; echo 2 >&2; echo 3", output=OutputPlan(merge=True))
     assert (finished.output, finished.errors) == ("1\n2\n3\n", "")
 
 
@@ -84,7 +85,7 @@ async def test_output_comes_while_it_runs(tmp_path):
         (tmp_path / "seen").touch()
 
     line = f"echo first; until [ -e {tmp_path}/seen ]; do sleep 0.01; done; echo second"
-    finished = await shell(line, on_output=show, timeout=60)
+    finished = await shell(line, output=OutputPlan(on_output=show), timeout=60)
     assert finished.output == "first\nsecond\n"
     assert "".join(pieces) == finished.output
     assert pieces[0] == "first\n"
@@ -92,14 +93,14 @@ async def test_output_comes_while_it_runs(tmp_path):
 
 async def test_pieces_are_bounded_and_say_what_they_leave_out():
     pieces: list[str] = []
-    await shell("head -c 30000000 /dev/zero | tr '\\0' x", on_output=pieces.append)
+    await shell("head -c 30000000 /dev/zero | tr '\\0' x", output=OutputPlan(on_output=pieces.append))
     assert sum(map(len, pieces)) < 10_000_000
     assert any("bytes not shown" in piece for piece in pieces)
 
 
 async def test_both_pipes_are_emptied_side_by_side():
     line = "for i in $(seq 20); do head -c 100000 /dev/zero; head -c 100000 /dev/zero >&2; done"
-    finished = await shell(line, capture=Capture(10, 10))
+    finished = await shell(line, output=OutputPlan(Capture(10, 10)))
     assert (finished.cut, finished.errors_cut) == (1_999_980, 1_999_980)
 
 
@@ -144,7 +145,7 @@ async def test_cancelled_it_leaves_nothing():
     word = mark()
     line = f"trap '' TERM; setsid sleep {word} & echo ready; sleep {word}"
     ready = asyncio.Event()
-    task = asyncio.create_task(shell(line, on_output=lambda _: ready.set()))
+    task = asyncio.create_task(shell(line, output=OutputPlan(on_output=lambda _: ready.set())))
     await ready.wait()
     started = time.monotonic()
     task.cancel()
@@ -172,6 +173,7 @@ async def test_cancelled_before_it_starts_nothing_starts():
 FORGE = """
 import asyncio, sys
 from pathlib import Path
+from forge.process.running.output import OutputPlan
 from forge.process.running.run import run
 from forge.process.running.jobs import start_job
 from forge.process.environment import shell_environment
@@ -182,7 +184,7 @@ async def main(word):
     await run(["bash", "-c", f"sleep {word} &"], cwd=cwd, env=env, leave="a")
     show = lambda text: print(text, end="", flush=True)
     line = f"trap '' TERM; (setsid sleep {word} &); sleep {word} & echo ready; sleep {word}"
-    await run(["bash", "-c", line], cwd=cwd, env=env, on_output=show)
+    await run(["bash", "-c", line], cwd=cwd, env=env, output=OutputPlan(on_output=show))
 
 asyncio.run(main(sys.argv[1]))
 """
@@ -246,7 +248,7 @@ async def test_bytes_that_are_no_text_are_shown_all_the_same():
 @pytest.mark.parametrize("head", range(6))
 @pytest.mark.parametrize("tail", [0, 5, 6, 7, 8])
 async def test_a_character_is_never_cut_in_half(head, tail):
-    finished = await shell("printf '€%.0s' $(seq 20)", capture=Capture(head, tail))
+    finished = await shell("printf '€%.0s' $(seq 20)", output=OutputPlan(Capture(head, tail)))
     assert "\ufffd" not in finished.output
     assert finished.output.count("€") == head // 3 + tail // 3
     assert finished.cut == 60 - head - tail
@@ -254,15 +256,15 @@ async def test_a_character_is_never_cut_in_half(head, tail):
 
 
 async def test_output_of_just_the_bound_is_whole():
-    finished = await shell("printf 0123456789", capture=Capture(4, 6))
+    finished = await shell("printf 0123456789", output=OutputPlan(Capture(4, 6)))
     assert (finished.output, finished.cut) == ("0123456789", 0)
-    finished = await shell("printf 0123456789x", capture=Capture(4, 6))
+    finished = await shell("printf 0123456789x", output=OutputPlan(Capture(4, 6)))
     assert (finished.output, finished.cut) == ("0123\n[… 1 bytes left out …]\n56789x", 1)
 
 
 async def test_endless_output_is_bounded_and_ends():
     for seconds in longer(0.3):
-        finished = await shell("yes", timeout=seconds, capture=Capture(1000, 1000))
+        finished = await shell("yes", timeout=seconds, output=OutputPlan(Capture(1000, 1000)))
         if finished.cut > 100_000:
             break
     assert finished.timed_out
@@ -276,7 +278,7 @@ async def test_there_is_nothing_to_read_unless_something_is_given():
 
 
 async def test_much_can_be_given_while_much_comes_out():
-    finished = await shell("cat", stdin=b"x" * 5_000_000, capture=Capture(0, 10))
+    finished = await shell("cat", stdin=b"x" * 5_000_000, output=OutputPlan(Capture(0, 10)))
     assert finished.cut == 4_999_990
 
 

@@ -363,7 +363,7 @@ def test_what_the_sandbox_says_of_itself_is_no_result_of_the_program(here: World
     async def finish(*argv: str) -> FinishedProgram:
         env = {"PATH": os.environ["PATH"]}
         there = Confinement(workspace=here.inside)
-        return await run_program(argv, cwd=here.inside, env=env, confinement=there, sandbox=str(tier))
+        return await run_program(argv, cwd=here.inside, env=env, confinement=replace(there, sandbox=str(tier)))
 
     assert asyncio.run(finish("sh", "-c", "exit 3")).exit_code == 3
     with pytest.raises(ToolError, match='"/no/such/program" cannot be started') as caught:
@@ -380,7 +380,7 @@ def test_more_arguments_than_the_sandbox_takes_are_an_error_of_ours(here: World,
         argv = ["sh", "-c", "echo $#", "sh", *["x"] * number]
         there = Confinement(workspace=here.inside)
         env = {"PATH": os.environ["PATH"]}
-        return (await run_program(argv, cwd=here.inside, env=env, confinement=there, sandbox=str(tier))).output
+        return (await run_program(argv, cwd=here.inside, env=env, confinement=replace(there, sandbox=str(tier)))).output
 
     assert asyncio.run(count(8_000)) == "8000\n"
     if tier is Tier.LANDLOCK:

@@ -282,9 +282,7 @@ async def _start(name: str, server: Stdio, directory: Path, variables: Mapping[s
         return await Piped.start(command, cwd=directory, env=environment, limits=limits)
     confinement = _confine(server, directory, folders, variables.get("HOME"))
     try:
-        return await Piped.start(
-            command, cwd=directory, env=environment, limits=limits, confinement=confinement, sandbox=server.sandbox
-        )
+        return await Piped.start(command, cwd=directory, env=environment, limits=limits, confinement=confinement)
     except ToolError as error:
         raise _explain(name, error) from None
 
@@ -293,6 +291,7 @@ def _confine(server: Stdio, directory: Path, installed: tuple[Path, ...], home: 
     """Returns the confinement: the working directory, the declared roots and the installation."""
     only_read = [root.path for root in server.mounted if not root.writable]
     return Confinement(
+        sandbox=server.sandbox,
         workspace=directory,
         writable=tuple(root.path for root in server.mounted if root.writable),
         readable=(*only_read, *installed, *([directory] if server.workspace == "read" else [])),

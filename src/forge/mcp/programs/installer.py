@@ -25,7 +25,7 @@ from forge.mcp.programs.installed import (
     is_installed_here,
     record_path,
 )
-from forge.process.running.output import Capture
+from forge.process.running.output import Capture, OutputPlan
 from forge.process.running.run import run
 from forge.workspace.state import replace_file
 
@@ -261,7 +261,7 @@ def _find_program(locked: LockedProgram, folder: Path) -> str:
 
 
 PATIENCE = 600.0  # seconds that one step of an installation may take
-_OUTPUT = Capture(2 * 1024 * 1024, 2 * 1024 * 1024)
+_OUTPUT = OutputPlan(Capture(2 * 1024 * 1024, 2 * 1024 * 1024))
 
 
 @contextmanager
@@ -282,7 +282,7 @@ def scratch_folder() -> Iterator[Path]:
 
 async def run_installer(argv: Sequence[str], folder: Path, **variables: str) -> str:
     """Runs a step of an installer with the person's environment and returns its output. Raises `ToolError`."""
-    ended = await run(argv, cwd=folder, env={**os.environ, **variables}, timeout=PATIENCE, capture=_OUTPUT, stdin=b"")
+    ended = await run(argv, cwd=folder, env={**os.environ, **variables}, timeout=PATIENCE, output=_OUTPUT)
     if ended.timed_out or ended.exit_code != 0:
         how = f"no end after {PATIENCE:g} s" if ended.timed_out else f"exit code {ended.exit_code}"
         said = " ".join(one_line(line, 300) for line in (ended.errors or ended.output).strip().splitlines()[-6:])

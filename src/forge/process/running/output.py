@@ -8,6 +8,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 PIECE = 1024 * 1024  # bytes read at once, at most
@@ -25,6 +26,17 @@ class Capture(NamedTuple):
 
     head: int
     tail: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPlan:
+    """What happens to the output of a program."""
+
+    capture: Capture = Capture(256 * 1024, 768 * 1024)  # noqa: RUF009 - it cannot be changed
+    merge: bool = False  # the standard error is a part of the output
+    whole: bool = False  # output beyond `capture` is also stored in a file
+    on_output: Callable[[str], None] | None = None  # receives the output as it comes
+    on_errors: Callable[[str], None] | None = None  # receives the standard error instead of `on_output`
 
 
 class CapturedOutput:

@@ -221,12 +221,13 @@ class Piped:
         env: Mapping[str, str],
         limits: Resources | None = None,
         confinement: Confinement | None = None,
-        sandbox: str | bool = "auto",
     ) -> Piped:
-        """Starts a program; with a `confinement` inside the wanted `sandbox`. Raises `ToolError` for a bad command
-        line, a missing program or a missing sandbox; `wait_ended` and `explain_failed_start` report other failures.
+        """Starts a program; with a `confinement` inside the sandbox that this wants.
+
+        Raises `ToolError` for a bad command line, a missing program or a missing sandbox; `wait_ended` and
+        `explain_failed_start` report other failures.
         """
-        confined = await confine(argv, confinement, sandbox, env, limits)
+        confined = await confine(argv, confinement, env, limits)
         try:
             program = start(confined.command, cwd=cwd, env=env, reads=True, limits=limits)
         except OSError as error:

@@ -20,9 +20,9 @@ from forge.process.running.cgroups import find_delegated
 from forge.process.running.limits import Resources
 from forge.process.running.output import (
     OFTEN,
-    Capture,
     CapturedOutput,
     LiveOutput,
+    OutputPlan,
     WholeOutput,
     count_waiting_bytes,
     read_piece,
@@ -36,10 +36,9 @@ if TYPE_CHECKING:
     from forge.process.sandbox import SandboxedCommand, Tier
 
 
-__all__ = ["Capture", "ConfinedCommand", "Confinement", "FinishedProgram", "confine", "find_tier", "run", "signal_name"]
+__all__ = ["ConfinedCommand", "FinishedProgram", "confine", "find_tier", "run", "signal_name"]
 
 _tiers: dict[str | bool, Tier] = {}  # the sandbox of programs in this process, by setting
-DEFAULT = Capture(256 * 1024, 768 * 1024)
 _UNKILLABLE = 6.0  # seconds after the kill until we stop waiting for an unkillable process
 _SCARCE = 5.0  # seconds to wait for descriptors that others hold
 
@@ -72,31 +71,24 @@ async def run(
     env: Mapping[str, str],
     stdin: bytes = b"",
     timeout: float | None = None,
-    merge: bool = False,
-    capture: Capture = DEFAULT,
-    wants_whole: bool = False,
-    on_output: Callable[[str], None] | None = None,
-    on_errors: Callable[[str], None] | None = None,
+    output: OutputPlan = OutputPlan(),  # noqa: B008 - it cannot be changed
     limits: Resources | None = None,
     leave: str | None = None,
     confinement: Confinement | None = None,
-    sandbox: str | bool = "auto",
 ) -> FinishedProgram:
     """Runs a program. Returns when it exits, even if others hold its pipes. If cancelled, kills the whole tree first.
 
-    With `wants_whole`, output beyond `capture` is also stored in a file. `on_output` receives the output as it comes,
-    `on_errors` only the standard error. `leave` names an owner: processes that the program leaves running continue
-    until `end_left(owner)` or the end of this process; without one they are killed when the program has ended. With a
-    `confinement` it runs inside the wanted `sandbox`. Raises `ToolError` if it cannot be started. A cancellation
-    carries the output so far as its `finished`.
+    `leave` names an owner: processes that the program leaves running continue until `end_left(owner)` or the end of
+    this process; without one they are killed when the program has ended. With a `confinement` it runs inside the
+    sandbox that this wants. Raises `ToolError` if it cannot be started. A cancellation carries the output so far as its
+    `finished`.
     """
     async with slots:
-        confined = await confine(argv, confinement, sandbox, env, limits)
+        confined = await confine(argv, confinement, env, limits)
         try:
             began = asyncio.get_running_loop().time()
-            program = await _start(confined.command, cwd, env, bool(stdin), merge, limits, leave is not None)
-            shown = {"output": on_output, "errors": on_errors or on_output}
-            watch = _ProgramWatch(program, began, stdin, capture, shown, wants_whole)
+            program = await _start(confined.command, cwd, env, bool(stdin), output.merge, limits, leave is not None)
+            watch = _ProgramWatch(program, began, stdin, output)
             said: list[str] = []
             try:
                 try:
@@ -165,17 +157,17 @@ class ConfinedCommand:
 async def confine(
     argv: Sequence[str],
     confinement: Confinement | None,
-    sandbox: str | bool,
     env: Mapping[str, str],
     limits: Resources | None = None,
 ) -> ConfinedCommand:
-    """Confines a command line in the wanted sandbox; returns the same line if none is available.
+    """Confines a command line in the sandbox that the confinement wants; returns the same line if none is available.
 
     `limits`: those that the program is started with. They replace the sandbox's own limits of the same kind.
     """
     if confinement is None:
         return ConfinedCommand(CommandLine(list(argv)))
 
+    sandbox = confinement.sandbox
     tier = await in_thread(lambda: find_tier(sandbox)) if sandbox not in _tiers else _tiers[sandbox]
     if tier is Tier.NONE:
         return ConfinedCommand(CommandLine(list(argv)))
@@ -239,13 +231,15 @@ class _ProgramWatch:
         program: Program,
         began: float,
         stdin: bytes,
-        capture: Capture,
-        shown: Mapping[str, Callable[[str], None] | None],
-        wants_whole: bool = False,
+        output: OutputPlan,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.program = program
-        self.captured = {"output": CapturedOutput(capture, wants_whole=wants_whole), "errors": CapturedOutput(capture)}
+        self.captured = {
+            "output": CapturedOutput(output.capture, wants_whole=output.whole),
+            "errors": CapturedOutput(output.capture),
+        }
+        shown = {"output": output.on_output, "errors": output.on_errors or output.on_output}
         self.shown = {name: LiveOutput(show) for name, show in shown.items() if show is not None}
         self.message: tuple[Any, ...] = ()
         self.done: asyncio.Future[None] = self.loop.create_future()

@@ -64,6 +64,7 @@ class Confinement:
     home: Path | None = None  # the value of HOME; without it a private and empty directory
     read_only: bool = False  # nothing can be changed, and there is no network, whatever the other fields say
     hidden: tuple[Path, ...] = ()  # cannot be read, wherever it is
+    sandbox: str | bool = "auto"  # the wanted one
     limits: ProgramLimits = ProgramLimits()  # noqa: RUF009 - it cannot be changed
 
 

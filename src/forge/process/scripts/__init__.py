@@ -24,7 +24,7 @@ from forge.core.result import ToolResult, read_failure
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.core.tool import Tool
 from forge.process.environment import shell_environment
-from forge.process.running.output import Capture
+from forge.process.running.output import Capture, OutputPlan
 from forge.process.running.run import FinishedProgram, run
 from forge.process.sandbox.layout import Confinement, PathRoots, confinement_of, find_hidden
 from forge.process.scripts.runtimes import RunnableScript, ScriptCommand, command_for
@@ -64,6 +64,7 @@ async def run_script(
         also=[folder] if paths.location_of(str(folder)) is None else [],
         network=settings.network or network,
     )
+    confinement = replace(confinement, sandbox=settings.sandbox)
     return await _run(script, command, settings, arguments, ctx, confinement, clean)
 
 
@@ -81,7 +82,7 @@ async def _run(
     if command.bundler:
         from forge.process.scripts.runtimes import bundle_script  # only for TypeScript on an old Node
 
-        file = await bundle_script(script, command.bundler, confinement=confinement, sandbox=settings.sandbox, env=env)
+        file = await bundle_script(script, command.bundler, confinement=confinement, env=env)
         argv.append(str(file))
         confinement = replace(confinement, readable=(*confinement.readable, file.parent))
     timeout = ctx.spec.timeout
@@ -92,11 +93,12 @@ async def _run(
             env=env,
             stdin=json.dumps(dict(arguments)).encode(),
             timeout=timeout,
-            capture=Capture(settings.max_output_bytes * 4 // 5, settings.max_output_bytes // 5),
-            wants_whole=True,
-            on_errors=ctx.output if ctx.activity.listening else None,
+            output=OutputPlan(
+                Capture(settings.max_output_bytes * 4 // 5, settings.max_output_bytes // 5),
+                whole=True,
+                on_errors=ctx.output if ctx.activity.listening else None,
+            ),
             confinement=confinement,
-            sandbox=settings.sandbox,
         )
     except CancelledError as error:
         if (stopped := find_until_then(error, FinishedProgram)) is not None:

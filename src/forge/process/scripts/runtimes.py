@@ -18,7 +18,7 @@ from typing import NoReturn, Protocol
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.process.environment import find_trusted_program
-from forge.process.running.output import Capture
+from forge.process.running.output import Capture, OutputPlan
 from forge.process.running.run import run
 from forge.process.sandbox.layout import Confinement
 
@@ -160,7 +160,7 @@ _OPTIONS = (
 
 
 async def bundle_script(
-    script: RunnableScript, esbuild: str, *, confinement: Confinement, sandbox: str | bool, env: Mapping[str, str]
+    script: RunnableScript, esbuild: str, *, confinement: Confinement, env: Mapping[str, str]
 ) -> Path:
     """Returns the file to run instead, alone in its directory. Raises `ToolError` if the script cannot be bundled.
 
@@ -174,9 +174,8 @@ async def bundle_script(
         cwd=confinement.workspace,
         env=env,
         timeout=SECONDS,
-        capture=Capture(MOST_BYTES, 0),
+        output=OutputPlan(Capture(MOST_BYTES, 0)),
         confinement=confinement,
-        sandbox=sandbox,
     )
     if finished.exit_code != 0 or finished.cut:
         why = f"more than {MOST_BYTES // 1024 // 1024} MiB" if finished.cut else finished.errors.strip()[:1_000]

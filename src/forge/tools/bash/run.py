@@ -19,7 +19,7 @@ from forge.permissions.shell.read_only.in_sandbox import shows_little
 from forge.process.environment import find_trusted_program, reading_environment, shell_environment
 from forge.process.running.jobs import start_job
 from forge.process.running.limits import Resources
-from forge.process.running.output import Capture
+from forge.process.running.output import Capture, OutputPlan
 from forge.process.running.run import FinishedProgram, confine, run
 from forge.process.sandbox.layout import Confinement
 from forge.tools.bash.guard import ReadOnlyRun
@@ -66,7 +66,6 @@ class PreparedLine:
     stdin: bytes
     limits: Resources | None
     confinement: Confinement
-    sandbox: str | bool
 
 
 async def prepare_line(
@@ -83,7 +82,8 @@ async def prepare_line(
     named = find_settings(env, settings.env_passthrough, paths)
     env |= spell_settings(env, named)
     readable = [path for each in named.values() for path in each]
-    confined = confinement(ctx, paths, network=settings.network, readable=readable)
+    sandbox = "auto" if settings.sandbox is None else settings.sandbox
+    confined = replace(confinement(ctx, paths, network=settings.network, readable=readable), sandbox=sandbox)
     if reading is not None:
         env = reading_environment([root.path for root in paths.roots])
         confined = replace(confined, read_only=True, network=False, hidden=reading.hidden)
@@ -97,7 +97,6 @@ async def prepare_line(
         _encode_input(stdin),
         _limits(settings),
         confined,
-        "auto" if settings.sandbox is None else settings.sandbox,
     )
 
 
@@ -110,14 +109,15 @@ async def run_to_end(settings: BashSettings, ctx: ToolContext, work: PreparedLin
             env=work.env,
             stdin=work.stdin,
             timeout=timeout,
-            merge=True,
-            capture=Capture(head, settings.max_output_bytes - head),
-            wants_whole=True,
-            on_output=ctx.output if ctx.activity.listening else None,
+            output=OutputPlan(
+                Capture(head, settings.max_output_bytes - head),
+                merge=True,
+                whole=True,
+                on_output=ctx.output if ctx.activity.listening else None,
+            ),
             limits=work.limits,
             leave=ctx.scope.session_id,
             confinement=work.confinement,
-            sandbox=work.sandbox,
         )
     except CancelledError as error:
         if (stopped := find_until_then(error, FinishedProgram)) is not None:
@@ -137,7 +137,7 @@ def _result_of_cancelled(finished: FinishedProgram) -> ToolResult:
 
 
 async def start_in_background(settings: BashSettings, ctx: ToolContext, work: PreparedLine) -> ToolResult:
-    confined = await confine(work.argv, work.confinement, work.sandbox, work.env, work.limits)
+    confined = await confine(work.argv, work.confinement, work.env, work.limits)
     tier = confined.tier
     try:
         job = start_job(

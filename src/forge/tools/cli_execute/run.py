@@ -17,7 +17,7 @@ from forge.core.executor import render_call
 from forge.core.result import ToolResult
 from forge.process.environment import command_environment
 from forge.process.running.limits import Resources
-from forge.process.running.output import Capture
+from forge.process.running.output import Capture, OutputPlan
 from forge.process.running.run import FinishedProgram, run
 from forge.process.sandbox.layout import SYSTEM
 from forge.tools.cli_execute.layers import CheckedCommand
@@ -45,6 +45,7 @@ async def execute(
     named = find_settings(env, settings.env_passthrough, paths)
     readable = [*_program_folders(judged), *(path for each in named.values() for path in each)]
     confined = confinement(ctx, paths, network=settings.network, readable=readable, home=working_directory(paths))
+    confined = replace(confined, sandbox=_sandbox(settings, judged))
     try:
         finished = await run(
             command_line(judged, args),
@@ -52,11 +53,9 @@ async def execute(
             env=env | spell_settings(env, named),
             stdin=_encode_input(stdin),
             timeout=timeout,
-            capture=output_limit(settings),
-            on_output=ctx.output if ctx.activity.listening else None,
+            output=OutputPlan(output_limit(settings), on_output=ctx.output if ctx.activity.listening else None),
             limits=Resources(**settings.limits) if settings.limits else None,
             confinement=confined,
-            sandbox=_sandbox(settings, judged),
         )
     except CancelledError as error:
         if (stopped := find_until_then(error, FinishedProgram)) is not None:

@@ -78,7 +78,7 @@ class TestRunner(
 
     async def _run_plan(self, ctx: ToolContext, plan: Plan, timeout: float) -> FinishedProgram:
 
-        from forge.process.running.output import Capture
+        from forge.process.running.output import Capture, OutputPlan
         from forge.process.running.run import run
         from forge.tools.bash.run import prepare_line
 
@@ -97,11 +97,12 @@ class TestRunner(
                 },
             },
             timeout=timeout,
-            capture=Capture(half, half),
-            on_output=_WithoutReport(ctx).show if ctx.activity.listening and plan.how.shows else None,
+            output=OutputPlan(
+                Capture(half, half),
+                on_output=_WithoutReport(ctx).show if ctx.activity.listening and plan.how.shows else None,
+            ),
             limits=work.limits,
             confinement=replace(work.confinement, readable=(*work.confinement.readable, *toolchain)),
-            sandbox=work.sandbox,
         )
 
     def parameter_settings(self) -> Mapping[str, Setting]:
