@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from forge.core.errors import ErrorKind, ToolError
+from forge.core.errors import ErrorKind, ToolError, find_until_then
 from forge.core.execution.deadline import Deadline, DeadlinePassed
 from forge.process.environment import shell_environment
 from forge.process.running.output import Capture, OutputPlan
@@ -151,7 +151,9 @@ async def test_cancelled_it_leaves_nothing():
     task.cancel()
     with pytest.raises(asyncio.CancelledError) as caught:
         await task
-    assert vars(caught.value)["finished"].output == "ready\n"
+    until_then = find_until_then(caught.value, FinishedProgram)
+    assert until_then is not None
+    assert until_then.output == "ready\n"
     assert until(lambda: not found(word))
     assert time.monotonic() - started < 60
 

@@ -80,8 +80,8 @@ async def run(
 
     `leave` names an owner: processes that the program leaves running continue until `end_left(owner)` or the end of
     this process; without one they are killed when the program has ended. With a `confinement` it runs inside the
-    sandbox that this wants. Raises `ToolError` if it cannot be started. A cancellation carries the output so far as its
-    `finished`.
+    sandbox that this wants. Raises `ToolError` if it cannot be started. A cancellation carries the output so far:
+    `find_until_then`.
     """
     async with slots:
         confined = await confine(argv, confinement, env, limits)
