@@ -79,7 +79,7 @@ def main() -> Any:
     def provider(name: str) -> Provider:
         return Scenes(folder) if name == MODEL else provider_for(name)
 
-    setattr(agent, "provider_for", provider)  # noqa: B010
+    setattr(agent, "find_model", provider)  # noqa: B010
     return command.main(sys.argv[2:], standalone_mode=False)
 
 

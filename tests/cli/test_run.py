@@ -374,7 +374,7 @@ class Stubborn:
         yield
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-forge.agent.agent.provider_for = lambda name: Stubborn()
+forge.agent.agent.find_model = lambda name: Stubborn()
 sys.exit(run(["run", "go", "--model", "stubborn:any", *sys.argv[1:]]))
 """
 

@@ -118,7 +118,7 @@ def test_without_a_model_it_says_what_to_set(workspace, monkeypatch):
 
 def test_the_model_whose_key_is_set_is_taken_unless_another_is_named(workspace, monkeypatch):
     monkeypatch.setattr(forge.models.vendors, "default_model", lambda: "says:default")
-    monkeypatch.setattr(forge.agent.agent, "provider_for", lambda name: Says())
+    monkeypatch.setattr(forge.agent.agent, "find_model", lambda name: Says())
     assert Project(RunOptions()).agent().model == "says:default"
     assert Project(RunOptions()).agent("says:named").model == "says:named"
 

@@ -35,7 +35,7 @@ def test_every_fixture_and_name_is_on_the_page():
 
     page = PAGE.read_text(encoding="utf-8")
     fixtures = [name for name in vars(plugin) if name.startswith("forge_")]
-    assert len(fixtures) == 7
+    assert len(fixtures) == 8
     assert [name for name in fixtures if f"`{name}" not in page] == []
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, MutableMapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
+from contextvars import ContextVar
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -35,7 +36,7 @@ from forge.core.registry import ToolRegistry, ToolSource, mount_source
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets, secrets_of
 from forge.core.tool import Tool, explain_unavailable
-from forge.models.vendors import provider_for
+from forge.models.vendors import find_model
 from forge.permissions.gate import PolicyGate
 from forge.permissions.labels.settings import LabelSettings
 from forge.permissions.questions import Approver, Policy, nobody
@@ -57,6 +58,12 @@ AnswerT = TypeVar("AnswerT")
 INTERRUPTED = "{}: interrupted while it was under way. Whether it happened is unknown; check before you repeat it."
 
 
+ToolList = ToolRegistry | Iterable[Tool | Callable[..., Any] | ToolSource]
+"""Functions, tools and sources of tools; or a registry."""
+
+_overrides: ContextVar[Mapping[Agent[Any, Any], Agent[Any, Any]]] = ContextVar("overrides", default={})  # noqa: B039
+
+
 class AgentSettings(TypedDict, total=False):
     """The parameters of an `Agent` that few agents need; `Agent` describes them."""
 
@@ -70,6 +77,18 @@ class AgentSettings(TypedDict, total=False):
     guard: SessionGuard | None
     code_mode: bool
     labels: LabelSettings | bool
+
+
+class AgentChanges(TypedDict, total=False):
+    """What `Agent.replace` changes, beside the output. None: it stays as it is."""
+
+    name: str | None
+    model: str | Provider | None
+    tools: ToolRegistry | None
+    instructions: str | None
+    limits: Limits | None
+    steps: Iterable[Step] | None
+    scope: Scope | None
 
 
 class RunSettings(TypedDict, total=False):
@@ -105,8 +124,8 @@ class Agent(Generic[OutputT, DepsT]):
     `run(prompt, session="alice", store=SessionStore(…))` continues her conversation, too.
 
     Args:
-        model: a name such as `anthropic:claude-sonnet-5` or `ollama:qwen3`, or a provider. None: the agent only calls
-            tools with `call`, and never runs.
+        model: a name such as `anthropic:claude-sonnet-5` or `ollama:qwen3`, or a provider. A key that is not set is an
+            error of the first request. None: the agent only calls tools with `call`, and never runs.
         tools: functions, tools and sources of tools, in one list; or a registry. An agent with sources, such as MCP
             servers, is used inside `async with agent:`, which opens them.
         instructions: the system prompt; or a function, plain or async. A function of a `RunContext` is called at the
@@ -150,7 +169,7 @@ class Agent(Generic[OutputT, DepsT]):
         self,
         model: str | Provider | None,
         *,
-        tools: ToolRegistry | Iterable[Tool | Callable[..., Any] | ToolSource] = (),
+        tools: ToolList = (),
         instructions: Instructions[DepsT] = "",
         policy: Policy | None = None,
         approve: Approver | None = nobody,
@@ -161,7 +180,7 @@ class Agent(Generic[OutputT, DepsT]):
         **settings: Unpack[AgentSettings],
     ) -> None:
         check_settings("Agent", settings, AgentSettings)
-        self.provider: Provider | None = provider_for(model) if isinstance(model, str) else model
+        self.provider: Provider | None = find_model(model) if model is not None else None
         self.model = model if isinstance(model, str) else ""  # its name, where it was given by name
         self.instructions: Any = instructions
         self.limits = limits if limits is not None else Limits()
@@ -174,17 +193,24 @@ class Agent(Generic[OutputT, DepsT]):
         secrets = settings.get("secrets", ())
         self.secrets = secrets if isinstance(secrets, Secrets) else Secrets(secrets)
         self.gate = PolicyGate(policy, approve, settings.get("labels", True))
+        self._make_steps: Callable[[PolicyGate, Secrets], list[Step]] | None = settings.get("steps", standard_steps)
         self.steps = tuple(settings.get("steps", standard_steps)(self.gate, self.secrets))
         self.context = settings.get("context") or ContextRules()
         self.window = self.context.window  # tokens the model can see; 0: unknown, and nothing ever becomes a summary
         self.wait_for_background = settings.get("wait_for_background", False)
         self.activity = ActivityStream(self.secrets)  # for runs and calls without a stream of their own
-        self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry()
-        check_listed(tools)
         self._deps = DeclaredDeps(f"the agent {name!r}", deps_type)
+        self._deps_instead: Any = None  # of `override`
         self.make_deps: Callable[[Scope], Any] | None = None  # set by `DurableAgent(deps=…)`, for stored runs
         self._opening = OpenAgent()
         self._last: ToolExecutor | None = None
+        self._agents, self._code_mode = settings.get("agents"), settings.get("code_mode", False)
+        self._take_tools(tools)
+
+    def _take_tools(self, tools: ToolList) -> None:
+        """Makes these its tools, with those that every agent has."""
+        self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry()
+        check_listed(tools)
         for item in () if isinstance(tools, ToolRegistry) else tools:
             _check_is_no_agent(item)
             self.secrets.learn(secrets_of(item))
@@ -195,10 +221,10 @@ class Agent(Generic[OutputT, DepsT]):
         for spec in () if isinstance(tools, ToolRegistry) else self.registry.unavailable:
             error = explain_unavailable(spec)
             log.warning("%s. %s", error.message, error.suggestion)
-        if (agents := settings.get("agents")) is not None:
+        if self._agents is not None:
             from forge.agent.subagent import Task  # loads what only sub-agents need
 
-            self.registry.add(Task(lambda: self, agents))
+            self.registry.add(Task(lambda: self, self._agents))
         for one in (task_completion, ask_question, converse):
             found = self.registry.get(one.spec.name)
             if found is None:
@@ -206,7 +232,7 @@ class Agent(Generic[OutputT, DepsT]):
             elif found.spec.origin != one.spec.origin:
                 message = f"an agent was given a tool named {one.spec.name!r}, which is the name of a built-in tool"
                 raise DuplicateToolError(f"{message} that hands over to the person. Give yours another name.")
-        if settings.get("code_mode"):
+        if self._code_mode:
             from forge.tools.run_code import enter_code_mode  # few agents use it
 
             enter_code_mode(self.registry)
@@ -220,33 +246,98 @@ class Agent(Generic[OutputT, DepsT]):
         """Enters a context whenever the agent is opened, such as one that mounts the tools of a server."""
         self._opening.contexts.append(make)
 
-    def replace(
-        self,
-        *,
-        name: str | None = None,
-        model: str | Provider | None = None,
-        tools: ToolRegistry | None = None,
-        instructions: str | None = None,
-        limits: Limits | None = None,
-        steps: Iterable[Step] | None = None,
-        scope: Scope | None = None,
-        output: Any = ...,
-    ) -> Agent[Any]:
-        """Returns a copy with some fields changed. The copy shares open resources and the rules."""
-        other = copy(self)
-        other.name = name if name is not None else self.name
-        other.registry = tools if tools is not None else self.registry
-        other.instructions = instructions if instructions is not None else self.instructions
-        other.limits = limits if limits is not None else self.limits
-        other.steps = tuple(steps) if steps is not None else self.steps
-        other._scope = scope if scope is not None else self._scope
-        other.output = self.output if output is ... else join_types(output)
-        other._validators = [*self._validators] if output is ... else []  # those of another type do not fit
-        if model is not None:
-            other.provider = provider_for(model) if isinstance(model, str) else model
+    @overload
+    def replace(self, **changes: Unpack[AgentChanges]) -> Agent[OutputT, DepsT]: ...
+
+    @overload
+    def replace(self, *, output: type[AnswerT], **changes: Unpack[AgentChanges]) -> Agent[AnswerT, DepsT]: ...
+
+    @overload
+    def replace(self, *, output: Any, **changes: Unpack[AgentChanges]) -> Agent[Any, DepsT]: ...
+
+    def replace(self, *, output: Any = ..., **changes: Unpack[AgentChanges]) -> Agent[Any, DepsT]:
+        """Returns a copy with some fields changed. The copy shares open resources and the rules.
+
+        `output` is the type of the copy's answers; without it the copy has the same type as this agent. The changes
+        are `name`, `model`, `tools` (a registry), `instructions`, `limits`, `steps` and `scope`.
+        """
+        check_settings("Agent.replace", changes, AgentChanges)
+        other = copy(find_override(self))
+        if (name := changes.get("name")) is not None:
+            other.name = name
+        if (tools := changes.get("tools")) is not None:
+            other.registry = tools
+        if (instructions := changes.get("instructions")) is not None:
+            other.instructions = instructions
+        if (limits := changes.get("limits")) is not None:
+            other.limits = limits
+        if (steps := changes.get("steps")) is not None:
+            other.steps, other._make_steps = tuple(steps), None
+        if (scope := changes.get("scope")) is not None:
+            other._scope = scope
+        other._validators = [*other._validators] if output is ... else []  # those of another type do not fit
+        if output is not ...:
+            other.output = join_types(output)
+        if (model := changes.get("model")) is not None:
+            other.provider = find_model(model)
             other.model = model if isinstance(model, str) else ""
             other.window = window_of(other.provider) or self.window
         return other
+
+    @contextmanager
+    def override(
+        self,
+        *,
+        model: str | Provider | None = None,
+        tools: ToolList | None = None,
+        policy: Policy | None = None,
+        approve: Approver | None = None,
+        deps: DepsT | None = None,
+    ) -> Iterator[None]:
+        """Changes this agent inside `with`, for tests. Other tasks and threads do not notice.
+
+        It holds for every way to use the agent: `run`, `run_sync`, `stream`, `call`, sub-agents, and a `DurableAgent`
+        that is opened inside. `deps` are used instead of those of each run. What is not given stays as it is, and
+        overrides can be nested.
+
+        Args:
+            model: another model, such as a `Scripted` one.
+            tools: other tools; none of the agent's own are left.
+            policy: other rules.
+            approve: another approver. With a policy or an approver, earlier answers of a person do not count.
+            deps: the dependencies of every run.
+
+        Example:
+            >>> agent = Agent("anthropic:claude-sonnet-5")
+            >>> with agent.override(model=Scripted("Hello!")):
+            ...     agent.run_sync("Hi").text
+            'Hello!'
+        """
+        other = self.replace(model=model)
+        other._opening = other._opening.fork()
+        if policy is not None or approve is not None:
+            if other._make_steps is None:
+                message = f"overriding the rules of the agent {self.name!r}: its steps were given, and hold other rules"
+                raise ToolError(
+                    message, ErrorKind.CONFIG, "Give the rules to the agent that `replace(steps=…)` copied."
+                )
+            other.gate = PolicyGate(
+                policy if policy is not None else other.gate.policy,
+                approve if approve is not None else other.gate.approve,
+                other.gate.labels or False,
+            )
+            other.steps = tuple(other._make_steps(other.gate, other.secrets))
+        if tools is not None:
+            other._opening.contexts = []
+            other._take_tools(tools)
+        if deps is not None:
+            other._deps_instead = deps
+        before = _overrides.get()
+        _overrides.set({**before, self: other})
+        try:
+            yield
+        finally:
+            _overrides.set(before)
 
     def subagent(self, agent_type: str = "", task: Tool | None = None) -> Agent[Any]:
         """Returns the agent for tasks of a type: this agent with that type's prompt, model, tools and limits.
@@ -256,6 +347,8 @@ class Agent(Generic[OutputT, DepsT]):
         """
         from forge.agent.subagent import Task
 
+        if (other := find_override(self)) is not self:
+            return other.subagent(agent_type, task)
         task = task if task is not None else self.registry.get("task")
         if not isinstance(task, Task):
             message = f"agent {self.name!r} was asked for a sub-agent, and has none"
@@ -278,11 +371,11 @@ class Agent(Generic[OutputT, DepsT]):
         return replace(chosen.limits, price=self.limits.price)
 
     async def __aenter__(self) -> Self:
-        await self._opening.open()
+        await find_override(self)._opening.open()
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        await self._opening.close()
+        await find_override(self)._opening.close()
 
     async def run(
         self,
@@ -301,6 +394,8 @@ class Agent(Generic[OutputT, DepsT]):
 
         Raises `ToolError` for a prompt that a guardrail denies, and where the history cannot be stored.
         """
+        if (other := find_override(self)) is not self:
+            return await other.run(prompt, deps=deps, activity=activity, **settings)
         check_settings("Agent.run", settings, RunSettings)
         scope, is_named = self._scope_of(settings.get("scope"), settings.get("session", ""), deps)
         prompt = read_prompt(prompt, scope)
@@ -407,7 +502,7 @@ class Agent(Generic[OutputT, DepsT]):
         """
         from forge.agent.quarantine import read_in_quarantine
 
-        return await read_in_quarantine(self.model_for(""), content, question, output, self.options)
+        return await read_in_quarantine(find_override(self).model_for(""), content, question, output, self.options)
 
     async def call(
         self,
@@ -420,6 +515,8 @@ class Agent(Generic[OutputT, DepsT]):
         activity: ActivityStream | None = None,
     ) -> ToolResult:
         """Calls one of its tools, through the same steps and rules as a call of the model."""
+        if (other := find_override(self)) is not self:
+            return await other.call(name, arguments, deps=deps, session=session, scope=scope, activity=activity)
         scope, is_named = self._scope_of(scope, session, deps)
         executor = await self._prepare_executor(activity if activity is not None else self.activity)
         try:
@@ -431,7 +528,8 @@ class Agent(Generic[OutputT, DepsT]):
     @property
     def executor(self) -> ToolExecutor:
         """The executor that runs its tools and emits events to `activity`."""
-        return self._executor_of(self.registry, self.activity)
+        agent = find_override(self)
+        return agent._executor_of(agent.registry, agent.activity)
 
     def system_prompt(self) -> str:
         """Returns the instructions for a conversation that begins now. Raises `ToolError` if they are async."""
@@ -496,8 +594,9 @@ class Agent(Generic[OutputT, DepsT]):
         """Ends a named session: its programs end, and nothing of it is remembered."""
         if not session:
             raise ValueError("Agent.end_session needs the name of a session")
-        self._opening.sessions.discard(session)
-        ToolExecutor(self.registry, self.steps, None, self.secrets, self._opening.background).end_session(session)
+        agent, background = find_override(self), find_override(self)._opening.background
+        agent._opening.sessions.discard(session)
+        ToolExecutor(agent.registry, agent.steps, None, agent.secrets, background).end_session(session)
 
     async def stream(
         self,
@@ -537,7 +636,7 @@ class Agent(Generic[OutputT, DepsT]):
         without an answer, and where the agent has no `output`. Takes the parameters of `run`.
         """
 
-        structured = self.structure(self.scope)
+        structured = find_override(self).structure(self.scope)
         if structured is None:
             message = f"streaming the output of the agent {self.name!r}: it has no output type"
             raise ToolError(message, ErrorKind.CONFIG, "Give it one: Agent(model, output=…).")
@@ -567,7 +666,9 @@ class Agent(Generic[OutputT, DepsT]):
 
     async def with_deps(self, scope: Scope) -> Scope:
         """Returns the scope of a stored run with the dependencies that its factory makes. Raises `ToolError`."""
-        if self.make_deps is not None:
+        if self._deps_instead is not None:
+            scope = replace(scope, deps=self._deps_instead)
+        elif self.make_deps is not None:
             deps = self.make_deps(scope)
             scope = replace(scope, deps=await deps if isawaitable(deps) else deps)
         self._deps.check(self.registry, scope.deps)
@@ -582,6 +683,7 @@ class Agent(Generic[OutputT, DepsT]):
         if name:
             self._opening.sessions.add(name)
         deps = deps if deps is not None else base.deps
+        deps = deps if self._deps_instead is None else self._deps_instead
         return replace(base, session_id=name or new_session(), agent=self.name, deps=deps), bool(name)
 
     async def _prepare_executor(self, activity: ActivityStream, structured: Structured | None = None) -> ToolExecutor:
@@ -625,6 +727,12 @@ class Agent(Generic[OutputT, DepsT]):
     def __repr__(self) -> str:
         model = self.model or (type(self.provider).__name__ if self.provider is not None else "no model")
         return f"<Agent {self.name}: {model}, {len(self.registry)} tools>"
+
+
+def find_override(agent: Agent[OutputT, DepsT]) -> Agent[OutputT, DepsT]:
+    """Returns the agent that `override` makes of this one in the current context; without one, the agent itself."""
+    overrides = _overrides.get()
+    return overrides.get(agent, agent) if overrides else agent
 
 
 def _replace_system(conversation: Conversation, text: str) -> None:

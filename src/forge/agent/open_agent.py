@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from copy import copy
 from threading import Lock
 from typing import Any
 
@@ -27,6 +28,12 @@ class OpenAgent:
         self.sessions: set[str] = set()  # named sessions: their programs end with the agent
         self._stack = AsyncExitStack()
         self._is_open = False
+
+    def fork(self) -> OpenAgent:
+        """Returns the same with background work and an opening of its own."""
+        other = copy(self)
+        other.background, other._stack = None, AsyncExitStack()
+        return other
 
     async def open(self) -> None:
         try:

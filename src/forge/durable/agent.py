@@ -13,7 +13,7 @@ from typing import Any, Self, TypedDict, Unpack
 
 from pydantic import TypeAdapter
 
-from forge.agent.agent import Agent
+from forge.agent.agent import Agent, find_override
 from forge.agent.conversation import Content, read_prompt
 from forge.agent.instructions import DepsT, evaluate_instructions, is_evaluated_per_run
 from forge.agent.result import RunResult
@@ -108,11 +108,9 @@ class DurableAgent:
             raise ToolError(
                 message, ErrorKind.CONFIG, "Give a function that makes it: deps=lambda scope: Db(scope.user)."
             )
-        self.agent = agent
-        if deps is not None:
-            self.agent = agent.replace()
-            self.agent.make_deps = deps
-        self.agents = {one.name: one for one in (self.agent, *others)}
+        self._given = (agent, *others)
+        self._make_deps = deps
+        self._take_agents()
         self.scope = scope if scope is not None else agent.scope
         self.database = database or local_database(self.scope.workspace)
         self.runs = Runs(self.database)
@@ -121,6 +119,15 @@ class DurableAgent:
         self._worker: Worker | None = None
         self._open = AsyncExitStack()
         self._is_open = False
+
+    def _take_agents(self) -> None:
+        """Takes the agents as they are here: a test may override them."""
+        self._taken = [find_override(agent) for agent in self._given]
+        self.agent, *others = self._taken
+        if self._make_deps is not None:
+            self.agent = self.agent.replace()
+            self.agent.make_deps = self._make_deps
+        self.agents = {one.name: one for one in (self.agent, *others)}
 
     @classmethod
     async def serve(
@@ -140,6 +147,7 @@ class DurableAgent:
             await durable._work_until_signal()
 
     async def __aenter__(self) -> Self:
+        self._take_agents()
         try:
             for agent in self.agents.values():
                 await self._open.enter_async_context(agent)
@@ -201,6 +209,7 @@ class DurableAgent:
         name of one of `others`; by default it is the first agent's run.
         """
         self._check_open()
+        self._check_override()
         check_messages(messages)
         chosen = self._find_agent(agent)
         asked = read_prompt(prompt, self.scope)
@@ -277,6 +286,14 @@ class DurableAgent:
             message = "a DurableAgent is used outside `async with`: it has no worker, so no run would start"
             hint = "Write `async with DurableAgent(agent) as durable:` around it; to submit only, use `Runs(database)`."
             raise ToolError(message, ErrorKind.USER, hint)
+
+    def _check_override(self) -> None:
+        """Raises `ToolError` in an override that began after the worker: the worker would run the agent without it."""
+        for agent, taken in zip(self._given, self._taken, strict=True):
+            if find_override(agent) not in (agent, taken):
+                message = f"a run of {agent.name!r} was submitted inside `override`, which its worker began without"
+                hint = "Open the DurableAgent inside it: with agent.override(…), then async with DurableAgent(agent)."
+                raise ToolError(message, ErrorKind.USER, hint)
 
     def _result(self, run: RunInfo) -> DurableResult:
         messages = self.runs.store.messages(run.id)

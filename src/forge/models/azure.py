@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from forge.core.errors import ErrorKind
-from forge.core.provider import Provider, ProviderError
+from forge.core.provider import NotSetUp, Provider, ProviderError
 from forge.models.credentials.tokens import Door, check_package, given_token, refused_error
 from forge.models.http.fetch import SECONDS, FetchedResponse, read_document
 from forge.models.http.outgoing import Mask, Sign, clean_message
@@ -37,7 +37,7 @@ def azure(deployment: str, *, responses: bool = False, environment: Mapping[str,
     if urlsplit(endpoint).scheme not in ("http", "https"):
         problem = "is not a URL" if endpoint else "is not set"
         message = f"choosing the model '{label}:{deployment[:100]}': {ENDPOINT} {problem}"
-        raise ProviderError(message, ErrorKind.CONFIG, f"Set {ENDPOINT}, such as https://NAME.openai.azure.com.")
+        raise NotSetUp(message, ErrorKind.CONFIG, f"Set {ENDPOINT}, such as https://NAME.openai.azure.com.")
     version = next(filter(None, map(read, _VERSIONS)), "")
     settings: dict[str, Any] = {"strict": False, "label": label, "key_variable": KEY}
     if not key:

@@ -17,7 +17,7 @@ from forge.core.errors import ErrorKind
 from forge.core.events import ReasoningDelta, TextDelta, ToolArgumentsDelta
 from forge.core.messages import Finish, Message, ToolCall, Usage
 from forge.core.plain_values import sendable
-from forge.core.provider import ModelRequest, ProviderError
+from forge.core.provider import ModelRequest, NotSetUp, ProviderError
 from forge.core.result import Attachment
 from forge.models.anthropic import read_thinking
 from forge.models.credentials.aws import AwsSigner, find_region
@@ -65,7 +65,7 @@ class Bedrock(HttpModel):
         self.region = region or find_region()
         if not self.region:
             message = f"asking bedrock:{model}: no AWS region is set"
-            raise ProviderError(message, ErrorKind.CONFIG, "Set AWS_REGION, such as AWS_REGION=us-east-1.")
+            raise NotSetUp(message, ErrorKind.CONFIG, "Set AWS_REGION, such as AWS_REGION=us-east-1.")
         named = base_url or os.environ.get("AWS_ENDPOINT_URL_BEDROCK_RUNTIME", "").strip()
         self.base_url = (named or f"https://bedrock-runtime.{self.region}.amazonaws.com").rstrip("/")
         self._token = os.environ.get(TOKEN, "").strip()

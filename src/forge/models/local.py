@@ -23,7 +23,7 @@ from forge.core.extras import install_command, install_program
 from forge.core.provider import ModelRequest, ProviderError, StreamPart
 from forge.core.spec import ToolSpec
 from forge.models.http.fetch import fetch_json
-from forge.models.http.outgoing import LONGEST_MESSAGE, NoTools
+from forge.models.http.outgoing import LONGEST_MESSAGE, NoTools, refuse_in_tests
 from forge.models.openai_chat import OpenAI
 from forge.models.text_calls import TextCalls
 
@@ -77,6 +77,7 @@ class Local:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         """Streams text as it comes, then the message. Raises `ProviderError`."""
+        refuse_in_tests(f"asking {self!r}")
         if self._provider is None:
             served = _find_server(self.file, self.template)
             base_url = f"{served.server.listening_address}/v1"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forge.core.arguments.explain import near
 from forge.core.errors import ErrorKind
-from forge.core.provider import Provider, ProviderError
+from forge.core.provider import ModelRequest, NotSetUp, Provider, ProviderError, StreamPart
 
 if TYPE_CHECKING:  # loaded where a server is looked for
     from forge.models.local import LocalServer
@@ -104,6 +106,42 @@ def provider_for(name: str) -> Provider:
 
         return vertex(rest)
     return _anthropic(name, rest) if prefix == "anthropic" else _server(name, prefix, rest)
+
+
+def find_model(model: str | Provider) -> Provider:
+    """Returns a model by its name, or as it was given. One without its key fails when it is asked, not before."""
+    if not isinstance(model, str):
+        return model
+    try:
+        return provider_for(model)
+    except NotSetUp as problem:
+        return ModelWithoutKey(model, problem)
+
+
+class ModelWithoutKey:
+    """A model whose key is not set. It looks for the key whenever it is asked."""
+
+    def __init__(self, name: str, problem: NotSetUp) -> None:
+        self.name, self.problem = name, problem
+        self.label, _, self.model = name.strip().partition(":")
+
+    def __repr__(self) -> str:
+        return f"<{self.name[:100]}, without its key>"
+
+    def __getattr__(self, name: str) -> Any:
+        """Answers what else is known about the model, once there is a key."""
+        if name.startswith("_") or name == "name":
+            raise AttributeError(name)
+        try:
+            return getattr(provider_for(self.name), name)
+        except ProviderError:
+            raise AttributeError(name) from None
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
+        parts: Any = provider_for(self.name).stream(request)
+        async with aclosing(parts):
+            async for part in parts:
+                yield part
 
 
 def default_model() -> str | None:
@@ -211,8 +249,9 @@ def _unknown_error(name: str, prefix: str) -> ProviderError:
     return _error(name, f"there is no provider {prefix[:40]!r}", advice)
 
 
-def _missing_key_error(name: str, variable: str) -> ProviderError:
-    return _error(name, f"{variable} is not set", f"Set {variable} to your API key, or choose another model.")
+def _missing_key_error(name: str, variable: str) -> NotSetUp:
+    message = f"choosing the model {name[:100]!r}: {variable} is not set"
+    return NotSetUp(message, ErrorKind.CONFIG, f"Set {variable} to your API key, or choose another model.")
 
 
 def _error(name: str, problem: str, suggestion: str) -> ProviderError:

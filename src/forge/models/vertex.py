@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 
 from forge.core.errors import ErrorKind
 from forge.core.events import Retrying
-from forge.core.provider import Provider, ProviderError
+from forge.core.provider import NotSetUp, Provider, ProviderError
 from forge.core.yaml import Unreadable, bounded_text
 from forge.models.anthropic import Anthropic
 from forge.models.credentials.tokens import CachedToken, Door, Token, check_package, given_token
@@ -63,7 +63,7 @@ def _base_url(model: str, environment: Mapping[str, str]) -> str:
     project = find_project(environment)
     if not project:
         message = f"choosing the model 'vertex:{model[:100]}': no Google Cloud project is set"
-        raise ProviderError(message, ErrorKind.CONFIG, f"Set {PROJECT} to the project's id.")
+        raise NotSetUp(message, ErrorKind.CONFIG, f"Set {PROJECT} to the project's id.")
     location = next((found for name in _LOCATIONS if (found := environment.get(name, "").strip())), "global")
     server = environment.get("VERTEX_BASE_URL", "").strip().rstrip("/") or _server(location)
     return f"{server}/v1/projects/{quote(project)}/locations/{quote(location)}"

@@ -21,7 +21,7 @@ from forge.core.provider import Provider, expects_calls
 from forge.core.registry import ToolRegistry
 from forge.core.secrets import Secrets, secrets_of
 from forge.memory.embedders import MiniLM, is_minilm_installed
-from forge.models.vendors import provider_for
+from forge.models.vendors import ModelWithoutKey, provider_for
 from forge.permissions.gate import PolicyGate
 from forge.permissions.questions import Approver, nobody
 from forge.pipeline import standard_steps
@@ -147,6 +147,8 @@ class Project:
             code_mode=configuration.agent.code_mode or options.code_mode,
             labels=configuration.labels.settings,
         )
+        if isinstance(agent.provider, ModelWithoutKey):
+            raise agent.provider.problem  # a person at a terminal learns it before the first question
         rank_tools_by_meaning(registry, configuration)
         if self.sources.all:
             agent.while_open(lambda: self.sources.mount(registry, self._report))

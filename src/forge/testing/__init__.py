@@ -21,6 +21,7 @@ _HOME = {
         "calls_of",
     ),
     "forge.testing.clock": ("Clock",),
+    "forge.testing.every_tool": ("EveryTool", "no_real_requests"),
     "forge.testing.person": ("Person",),
     "forge.testing.serving": ("ToolServer", "mcp_server"),
     "forge.testing.workbench": ("Bench", "Finished", "Project", "bench", "calls", "fails", "project", "says", "tape"),
@@ -55,6 +56,8 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     from forge.testing.called import assert_not_called as assert_not_called
     from forge.testing.called import calls_of as calls_of
     from forge.testing.clock import Clock as Clock
+    from forge.testing.every_tool import EveryTool as EveryTool
+    from forge.testing.every_tool import no_real_requests as no_real_requests
     from forge.testing.person import Person as Person
     from forge.testing.serving import ToolServer as ToolServer
     from forge.testing.serving import mcp_server as mcp_server

@@ -71,6 +71,15 @@ def forge_clock() -> Clock:
 
 
 @pytest.fixture
+def forge_no_real_requests() -> Iterator[None]:
+    """Lets no model be asked but scripted ones. In pytest.ini: `usefixtures = forge_no_real_requests`."""
+    from forge.testing.every_tool import no_real_requests
+
+    with no_real_requests():
+        yield
+
+
+@pytest.fixture
 def forge_bench(forge_project: Project) -> Callable[..., Bench]:
     """Puts tools on a bench in the project: `forge_bench(add).text("add", a=1, b=2)`."""
     return forge_project.bench

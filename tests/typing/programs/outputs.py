@@ -45,6 +45,13 @@ assert_type(either.run_sync("?").output, Weather | Sky)
 Agent(MODEL, output={"type": "object", "properties": {"clouds": {"type": "integer"}}})  # a JSON Schema
 Agent(MODEL, output=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
+# a copy has the type of its agent, unless its output is another
+assert_type(weather.replace(name="other"), Agent[Weather])
+assert_type(weather.replace(output=Sky), Agent[Sky])
+weather.replace(nmae="other")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+with weather.override(model=MODEL, tools=[]):
+    assert_type(weather.run_sync("?").output, Weather)
+
 
 @weather.output_validator
 def check(value: Weather) -> Weather:

@@ -84,7 +84,16 @@ def _array(schema: Mapping[str, Any], root: JsonSchema, depth: int) -> Any:
     first = [_value(item, root, depth + 1) for item in schema.get("prefixItems", ())]
     least = int(min(schema.get("minItems", 1), 10))  # JSON Schema takes 2.0 for 2
     item = _value(schema.get("items", {}), root, depth + 1)
-    return first + [item] * max(0, least - len(first)) if first else [item] * max(1, least)
+    made = first + [item] * max(0, least - len(first)) if first else [item] * max(1, least)
+    if schema.get("uniqueItems"):
+        made = [_vary(one, number) for number, one in enumerate(made)]
+    return made[: int(min(schema.get("maxItems", len(made)), len(made)))]
+
+
+def _vary(value: Any, number: int) -> Any:
+    """Returns another value for each item of a list that may have none twice."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value + number if is_number else f"{value}{number}" if isinstance(value, str) and number else value
 
 
 def _number(schema: Mapping[str, Any], root: JsonSchema, depth: int) -> Any:
@@ -94,6 +103,8 @@ def _number(schema: Mapping[str, Any], root: JsonSchema, depth: int) -> Any:
     value = step if low is None or low <= step else low
     if high is not None and value > high:
         value = high
+    if low is not None and high is not None and low > high:  # between two limits that are less than a step apart
+        return (schema.get("exclusiveMinimum", low) + schema.get("exclusiveMaximum", high)) / 2
     return -(-value // step) * step if "multipleOf" in schema else value
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from forge.core.arguments.explain import near
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.provider import ProviderError
-from forge.models.http.outgoing import clean_message, host_of, mask_for, split_login
+from forge.models.http.outgoing import clean_message, host_of, mask_for, refuse_in_tests, split_login
 from forge.network import client
 from forge.network.egress import Egress
 from forge.network.headers import RequestLimits
@@ -74,6 +74,7 @@ async def fetch(
 
     Without an `egress`, only the server of the URL is reached.
     """
+    refuse_in_tests(action)
     url, login = split_login(url)
     headers = {**login, **(headers or {})}
     limits = RequestLimits(connect=seconds, read=seconds, total=seconds, size=LARGEST)

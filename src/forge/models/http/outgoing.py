@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from base64 import b64encode
@@ -65,6 +66,16 @@ class OutgoingRequest:
 
     def error(self, what: str, kind: ErrorKind, suggestion: str, *, passing: bool = False) -> ProviderError:
         return ProviderError(f"{self.action}: {what}", kind, suggestion, passing=passing)
+
+
+NO_REAL_REQUESTS = "FORGE_NO_REAL_REQUESTS"  # set in tests: a model that is not scripted raises
+
+
+def refuse_in_tests(action: str) -> None:
+    """Raises `ProviderError` in a test that allows no real requests."""
+    if os.environ.get(NO_REAL_REQUESTS, "") not in ("", "0"):
+        hint = "Give the test a model: `with agent.override(model=Scripted(…)):`; or unset the variable."
+        raise ProviderError(f"{action}: {NO_REAL_REQUESTS} is set, so nothing was sent", ErrorKind.CONFIG, hint)
 
 
 def encode_body(body: dict[str, Any], label: str) -> bytes:

@@ -31,6 +31,7 @@ from forge.models.http.outgoing import (
     host_of,
     mask_for,
     read_error_body,
+    refuse_in_tests,
     status_error,
 )
 from forge.network.address import read_url
@@ -68,6 +69,7 @@ async def post_stream(
     the connection. Raises `ProviderError`; its text never holds the values of `headers`, known harmless ones excepted.
     """
     action = f"asking {label} at {host_of(url)}"
+    refuse_in_tests(action)
     sending = OutgoingRequest(url, headers, encode_body(body, label), timeout, silence, action, sign)
     sending.check()
     for attempt in range(1, attempts + 1):
