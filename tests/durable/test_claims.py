@@ -236,9 +236,9 @@ def test_priorities_and_turns_hold_where_tenants_have_a_limit(
 def test_all_limits_hold_over_three_workers(database: str, tmp_path: Path) -> None:
     limits = {"default": {"concurrency": 4, "per_tenant": 2, "rate": {"calls": 5, "seconds": 1}}}
     with fleet_of(database, tmp_path) as fleet:
+        names = [fleet.submit(f"{name}{n}", calls=1, seconds=0.4, tenant=name) for n in range(8) for name in "abc"]
         for _ in range(3):
             fleet.worker(limits=limits)
-        names = [fleet.submit(f"{name}{n}", calls=1, seconds=0.4, tenant=name) for n in range(8) for name in "abc"]
         fleet.over(*names)
         assert most_at_work(fleet) <= 4
         assert max(most_at_work(fleet, tenant) for tenant in "abc") == 2

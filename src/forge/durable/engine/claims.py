@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -143,6 +144,7 @@ def _count_free(connection: sa.Connection, queue: str, limits: QueueLimits) -> i
     return free
 
 
+@cache
 def claim_query(is_sqlite: bool, *, by_tenant: bool) -> Any:
     """Returns the statement that claims the next segments and returns them. Two workers never wait for each other, and
     never claim the same.
