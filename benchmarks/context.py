@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.timing import Measure
-from forge import Agent, ContextRules, Limits, Message, ModelRequest, Scope, TextDelta, ToolCall, rules, tool_group
+from forge import Agent, ContextRules, Limits, Message, Scope, ToolCall, rules, tool_group
 from forge.agent.tokens import estimate, estimate_message
+from forge.events import TextDelta
+from forge.models import ModelRequest
 from forge.tools.bash import Bash
 
 SOURCE = Path(__file__).parent.parent / "src" / "forge"

@@ -6,8 +6,10 @@ import time
 from collections.abc import Awaitable, Callable
 
 from benchmarks.timing import Measure, per_await, side_by_side_async
-from forge import Label, Scope, ToolCall, standard_executor, tool
+from forge import Scope, ToolCall, tool
+from forge.permissions import Label
 from forge.permissions.labels.provenance import Provenance
+from forge.pipeline import standard_executor
 
 CALLS = 3_000
 LARGE = "A page of plain words that says nothing of interest. " * 20_000  # about 1 MB

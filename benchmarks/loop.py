@@ -8,7 +8,10 @@ from typing import Any
 from benchmarks.calls import add
 from benchmarks.peer_floor import PAIR
 from benchmarks.timing import Measure, per_await, side_by_side_async
-from forge import Limits, Message, ModelRequest, Scope, TextDelta, ToolCall, rules, run_loop
+from forge import Limits, Message, Scope, ToolCall, rules
+from forge.agent import run_loop
+from forge.events import TextDelta
+from forge.models import ModelRequest
 from forge.pipeline import standard_executor
 
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from itertools import count
 
 from benchmarks.timing import Measure
-from forge import Scope, Tool, ToolCall, ToolRegistry, standard_executor
+from forge import Scope, Tool, ToolCall, ToolRegistry
+from forge.pipeline import standard_executor
 from forge.tools.tool_search import ToolSearch
 
 TOOLS = 10_000

@@ -6,7 +6,8 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from forge import Agent, Answer, PermissionRequest, Scope, Scripted, ToolCall, ToolFinished, rules, tool_group
+from forge import Agent, Answer, PermissionRequest, Scope, Scripted, ToolCall, rules, tool_group
+from forge.events import ToolFinished
 
 model = Scripted(  # a real one is a name: "anthropic:…", "openai:…", "ollama:…"
     ToolCall("file_edit", {"path": "greet.py", "old_text": "Hello", "new_text": "Good morning"}),

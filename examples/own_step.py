@@ -3,19 +3,9 @@
 import asyncio
 import time
 
-from forge import (
-    Next,
-    PolicyGate,
-    Scope,
-    ToolCall,
-    ToolContext,
-    ToolExecutor,
-    ToolRegistry,
-    ToolResult,
-    rules,
-    standard_steps,
-    tool,
-)
+from forge import Scope, ToolCall, ToolContext, ToolRegistry, ToolResult, rules, tool
+from forge.permissions import PolicyGate
+from forge.pipeline import Next, ToolExecutor, standard_steps
 
 
 @tool

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from forge import Answer, PermissionRequest, Scope, Tool, ToolCall, ToolContext, rules, standard_executor, tool
+from forge import Answer, PermissionRequest, Scope, Tool, ToolCall, ToolContext, rules, tool
+from forge.pipeline import standard_executor
 
 
 @tool

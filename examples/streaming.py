@@ -3,17 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from forge import (
-    Scope,
-    ToolCall,
-    ToolCompleted,
-    ToolContext,
-    ToolOutput,
-    ToolProgress,
-    ToolResult,
-    standard_executor,
-    tool,
-)
+from forge import Scope, ToolCall, ToolContext, ToolResult, tool
+from forge.events import ToolCompleted, ToolOutput, ToolProgress
+from forge.pipeline import standard_executor
 
 
 @tool

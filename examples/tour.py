@@ -4,19 +4,8 @@ import asyncio
 import sys
 from typing import Any
 
-from forge import (
-    Answer,
-    PermissionRequest,
-    Rate,
-    Scope,
-    ToolCall,
-    ToolExecutor,
-    ToolRegistry,
-    register_all,
-    rules,
-    standard_executor,
-    tool,
-)
+from forge import Answer, PermissionRequest, Rate, Scope, ToolCall, ToolRegistry, register_all, rules, tool
+from forge.pipeline import ToolExecutor, standard_executor
 
 COLOUR = sys.stdout.isatty()
 

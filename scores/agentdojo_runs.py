@@ -15,20 +15,10 @@ from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-from forge import (
-    Agent,
-    Answer,
-    LabelSettings,
-    Limits,
-    PermissionRequest,
-    Scripted,
-    Tool,
-    ToolCall,
-    ToolFinished,
-    ToolResult,
-    rules,
-)
+from forge import Agent, Answer, Limits, PermissionRequest, Scripted, Tool, ToolCall, ToolResult, rules
 from forge.core.activity import ActivityStream
+from forge.events import ToolFinished
+from forge.permissions import LabelSettings
 from scores.agentdojo_tools import IRREVERSIBLE, PERMISSIONS, PRIVATE, TARGETS, UNTRUSTED
 
 INJECTED = "injected-"  # how the ids of injected calls begin

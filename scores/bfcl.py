@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forge import Scope, Tool, ToolCall, ToolExecutor, ToolRegistry, rules, standard_executor
+from forge import Scope, Tool, ToolCall, ToolRegistry, rules
 from forge.core.arguments.dialects import DIALECTS
 from forge.memory.embedders import MiniLM, is_minilm_installed
+from forge.pipeline import ToolExecutor, standard_executor
 from forge.tools.tool_search import Embed, ToolSearch, summarize
 from scores.damage import DAMAGES, has_one_reading
 from scores.packages import from_pypi

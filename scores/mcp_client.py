@@ -12,12 +12,14 @@ import sys
 import tempfile
 from typing import Any
 
-from forge import Egress, Scope, ToolCall, ToolRegistry, mcp, standard_executor
+from forge import Egress, Scope, ToolCall, ToolRegistry, mcp
 from forge.core.arguments.example import example_arguments
 from forge.core.registry import mount_source
-from forge.mcp import Http, McpSource, OAuth
+from forge.mcp import Http, OAuth
+from forge.mcp.client.source import McpSource
 from forge.mcp.oauth.login import Browser, Redirect, read_redirect
 from forge.permissions.questions import Answer, PermissionRequest
+from forge.pipeline import standard_executor
 
 LOCAL = Egress(private=("127.0.0.1", "localhost"))
 METADATA_URL = "https://conformance-test.local/client-metadata.json"  # the kit knows it

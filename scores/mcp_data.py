@@ -6,7 +6,8 @@ import zlib
 from struct import pack
 from typing import Any
 
-from forge import Attachment, ToolContext, ToolRegistry, prompt, resource, tool
+from forge import Attachment, ToolContext, ToolRegistry, tool
+from forge.mcp import prompt, resource
 
 CONTEXT = {"type": "object", "properties": {"context": {"type": "string"}}, "required": ["context"]}
 

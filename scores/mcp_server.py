@@ -11,9 +11,10 @@ from base64 import b64decode
 from socket import socket
 from typing import Any
 
-from forge import Attachment, Scope, Tool, ToolContext, ToolError, ToolResult, standard_executor, tool
+from forge import Attachment, Scope, Tool, ToolContext, ToolError, ToolResult, tool
 from forge.mcp.server import ElicitingApprover, mcp_app
 from forge.network.serve import serve_app
+from forge.pipeline import standard_executor
 from scores.mcp_data import PROMPTS, RESOURCES, red_pixel, test_trigger_prompt_change
 from scores.mcp_questions import TOOLS as QUESTIONS
 from scores.mcp_tasks import TOOLS as TASKS

@@ -14,8 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from forge import Agent, Anthropic, Bedrock, Gemini, Limits, OpenAI, OpenAIResponses, ReasoningDelta, tool
+from forge import Agent, Limits, tool
 from forge.core.provider import Provider
+from forge.events import ReasoningDelta
+from forge.models import Anthropic, Bedrock, Gemini, OpenAI, OpenAIResponses
 from forge.models.azure import azure
 from forge.models.vertex import vertex
 from scores.packages import installed_from_npm, node

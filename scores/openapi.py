@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from forge import Egress, ErrorKind, Scope, ToolCall, approve_all, openapi, standard_executor
+from forge import Egress, ErrorKind, Scope, ToolCall, approve_all, openapi
 from forge.core.arguments.example import example_arguments
 from forge.openapi.swagger import METHODS
+from forge.pipeline import standard_executor
 from scores.loopback import Asked, serving
 from scores.packages import from_npm, installed_from_npm, node
 from scores.report import Missing, Row, Score

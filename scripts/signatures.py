@@ -11,7 +11,20 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, get_origin
 
-PUBLIC_MODULES = ("forge", "forge.mcp")
+PUBLIC_MODULES = (
+    "forge",
+    "forge.agent",
+    "forge.channels",
+    "forge.evaluation",
+    "forge.events",
+    "forge.mcp",
+    "forge.memory",
+    "forge.models",
+    "forge.permissions",
+    "forge.pipeline",
+    "forge.schedules",
+    "forge.skills",
+)
 FILE = Path(__file__).parents[1] / "tests" / "public_signatures.txt"
 _FORWARD = re.compile(r"ForwardRef\('([^']*)'(?:, [^)]*)?\)")  # a Python before 3.14 shows annotations so
 _ADDRESS = re.compile(r"<(?:function|class|bound method) '?([\w.<>]+)'?(?: at 0x[0-9a-f]+)?>| at 0x[0-9a-f]+")

@@ -19,6 +19,15 @@ from typing import Any, get_origin
 import pytest
 
 import forge
+from forge.agent import Conversation, SessionState
+from forge.channels import Channels
+from forge.events import ActivityStream
+from forge.memory import Memory
+from forge.models import Anthropic, OpenAI
+from forge.permissions import PolicyGate, layered
+from forge.pipeline import standard_executor
+from forge.schedules import ScheduleStore
+from forge.skills import Catalog
 from scripts.signatures import public_names, settings_of
 
 PUBLIC = public_names()
@@ -143,27 +152,27 @@ def objects(folder: Path) -> dict[str, object]:
         f"<Project {folder}>": forge.load_project(folder),
         "<Rules allow read; deny write>": forge.rules("allow read", "deny write"),
         "<Rules a": forge.rules(*["allow read"] * 9),
-        "<Rules project: <Rules allow *>>": forge.layered(project=["allow *"]),
+        "<Rules project: <Rules allow *>>": layered(project=["allow *"]),
         "<Rules by default>": forge.rules(),
-        "<PolicyGate <Rules allow read>>": forge.PolicyGate(forge.rules("allow read")),
+        "<PolicyGate <Rules allow read>>": PolicyGate(forge.rules("allow read")),
         f"<SessionStore {folder}/sessions.db>": store,
         "<Session alice: 0 messages>": store.open("alice"),
-        "<Conversation of 1 messages, 1 shown>": forge.Conversation([forge.Message("user", "Hi")]),
-        "<ToolExecutor of 1 tools, ": forge.standard_executor([add], secrets=[SECRET]),
+        "<Conversation of 1 messages, 1 shown>": Conversation([forge.Message("user", "Hi")]),
+        "<ToolExecutor of 1 tools, ": standard_executor([add], secrets=[SECRET]),
         "<Secrets>": forge.Secrets([SECRET]),
-        f"<Memory {folder}/notes>": forge.Memory(folder / "notes"),
+        f"<Memory {folder}/notes>": Memory(folder / "notes"),
         "<Runs>": forge.Runs(f"sqlite:///{folder}/runs.db"),
         "<DurableAgent main, closed>": forge.DurableAgent(agent, f"sqlite:///{folder}/runs.db"),
-        "<ScheduleStore in memory>": forge.ScheduleStore(None),
-        "<Catalog of skills>": forge.Catalog(scope=forge.Scope(workspace=folder)),
-        "<Channels none>": forge.Channels({}),
-        "<SessionState in memory>": forge.SessionState(),
+        "<ScheduleStore in memory>": ScheduleStore(None),
+        "<Catalog of skills>": Catalog(scope=forge.Scope(workspace=folder)),
+        "<Channels none>": Channels({}),
+        "<SessionState in memory>": SessionState(),
         "<ScriptFolder tools>": forge.scripts("tools", root=folder),
-        "<ActivityStream, without listeners>": forge.ActivityStream(),
+        "<ActivityStream, without listeners>": ActivityStream(),
         "<RunContext of alice: str>": forge.RunContext(scope),
         "<ToolContext of add in alice>": forge.ToolContext(forge.ToolCall("add"), add, scope=scope),
-        "<OpenAI openai:m>": forge.OpenAI("m", base_url="http://127.0.0.1/v1", api_key=SECRET),
-        "Anthropic('m')": forge.Anthropic("m", api_key=SECRET),
+        "<OpenAI openai:m>": OpenAI("m", base_url="http://127.0.0.1/v1", api_key=SECRET),
+        "Anthropic('m')": Anthropic("m", api_key=SECRET),
         "<WebhookTool notify>": forge.webhook("notify", f"https://example.com/{SECRET}", "Tell the team."),
     }
 
@@ -177,7 +186,7 @@ def test_a_repr_says_what_it_is_in_one_line_without_secrets(tmp_path):
 
 
 def test_help_and_completion_see_every_name_with_its_signature():
-    assert set(forge.__all__) <= set(dir(forge))
+    assert set(forge.__all__) <= set(dir(forge))  # type: ignore[attr-defined]
     parameters = {*inspect.signature(forge.Agent.run_sync).parameters, *settings_of(forge.Agent.run_sync)}
     assert {"prompt", "deps", "session", "limits"} <= parameters
     streamed = {*inspect.signature(forge.Agent.stream).parameters, *settings_of(forge.Agent.stream)}

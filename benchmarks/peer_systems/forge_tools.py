@@ -6,7 +6,10 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from benchmarks.peer_systems import RunEndedError, Script, System
-from forge import Agent, Limits, Message, ModelRequest, Scope, TextDelta, ToolCall, rules, standard_executor, tool
+from forge import Agent, Limits, Message, Scope, ToolCall, rules, tool
+from forge.events import TextDelta
+from forge.models import ModelRequest
+from forge.pipeline import standard_executor
 
 
 class Model:

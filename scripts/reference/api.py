@@ -15,34 +15,45 @@ from scripts.signatures import public_names, settings_of
 
 TOPICS = {
     "Agents and runs": """
-        Agent RunResult Limits Price ContextRules Scope Root RunContext Conversation AgentType SessionStore SessionState
-        run_loop LoopSettings Project load_project
+        Agent RunResult Limits Price ContextRules Scope Root RunContext agent.Conversation AgentType SessionStore
+        agent.SessionState agent.run_loop agent.LoopSettings Project load_project
     """,
     "Tools": """
         tool Tool toolset ToolContext ToolResult ToolError Retry Attachment Failure ErrorKind ToolSpec Category
         Permission Rate Reconciled ToolRegistry ToolSource register_all tool_group DefinitionError DuplicateToolError
     """,
     "Rules and approvals": """
-        rules load_rules layered Policy PolicyError PolicyGate PermissionRequest Ruling Decision Approver Answer
-        approve_all nobody LabelSettings Label Trace Egress Secrets Guardrails
+        rules permissions.load_rules permissions.layered Policy permissions.PolicyError permissions.PolicyGate
+        PermissionRequest permissions.Ruling Decision Approver Answer approve_all nobody permissions.LabelSettings
+        permissions.Label permissions.Trace Egress Secrets skills.Guardrails
     """,
     "Models": """
-        provider_for Anthropic Bedrock Gemini OpenAI OpenAIResponses Scripted fallback text_calls Provider
-        ProviderError ModelRequest StreamPart Message ToolCall Usage Image Audio Document messages_to_json
-        messages_from_json unanswered_calls
+        models.provider_for models.Anthropic models.Bedrock models.Gemini models.OpenAI models.OpenAIResponses
+        Scripted fallback text_calls models.Provider models.ProviderError models.ModelRequest models.StreamPart
+        Message ToolCall Usage Image Audio Document messages_to_json messages_from_json models.unanswered_calls
     """,
     "Other people's tools": "mcp mcp.Stdio mcp.Http mcp.OAuth openapi scripts webhook",
-    "Offered to MCP clients": "resource Resource prompt Prompt CallClient ClientRoot MissingCapability",
-    "Events": """
-        ActivityStream audit_log Event RunStarted TextDelta ReasoningDelta ToolArgumentsDelta Retrying
-        MessageReceived ToolStarted ToolOutput ToolProgress ToolFailed ToolFinished ToolCompleted ToolReconciled
-        PermissionAsked PermissionAnswered ContextShortened TurnFinished RunFinished SessionTitled
+    "Offered to MCP clients": """
+        mcp.resource mcp.Resource mcp.prompt mcp.Prompt mcp.CallClient mcp.ClientRoot mcp.MissingCapability
     """,
-    "Calls without an agent": "standard_executor standard_steps ToolExecutor Step Next dry_run record replay",
-    "Evaluation": "evaluate EvalCase EvalExpect EvalReport EvalRun read_cases",
+    "Events": """
+        events.ActivityStream audit_log events.Event events.RunStarted events.TextDelta events.ReasoningDelta
+        events.ToolArgumentsDelta events.Retrying events.MessageReceived events.ToolStarted events.ToolOutput
+        events.ToolProgress events.ToolFailed events.ToolFinished events.ToolCompleted events.ToolReconciled
+        events.PermissionAsked events.PermissionAnswered events.ContextShortened events.TurnFinished
+        events.RunFinished events.SessionTitled
+    """,
+    "Calls without an agent": """
+        pipeline.standard_executor pipeline.standard_steps pipeline.ToolExecutor pipeline.Step pipeline.Next dry_run
+    """,
+    "Evaluation": """
+        evaluation.evaluate evaluation.EvalCase evaluation.EvalExpect evaluation.EvalReport evaluation.EvalRun
+        evaluation.read_cases
+    """,
     "Runs that survive": "DurableAgent DurableResult Runs Waiting WorkerSettings",
     "Skills, memory, schedules, channels": """
-        Catalog ActiveSkills ReadSkill Memory memory_tools ScheduleStore Runner schedule_tools Channel Channels
+        skills.Catalog skills.ActiveSkills skills.ReadSkill memory.Memory memory.memory_tools schedules.ScheduleStore
+        schedules.Runner schedules.schedule_tools channels.Channel channels.Channels
     """,
 }
 _SHOWN = ("Agent",)  # classes whose methods the page has, too

@@ -18,18 +18,16 @@ from forge import (
     RunResult,
     Scope,
     Scripted,
-    TextDelta,
     Tool,
     ToolCall,
     ToolContext,
     ToolError,
-    ToolFinished,
     ToolResult,
-    ToolStarted,
     rules,
     tool,
     tool_group,
 )
+from forge.events import TextDelta, ToolFinished, ToolStarted
 
 
 @tool

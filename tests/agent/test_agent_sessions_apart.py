@@ -6,25 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from forge import (
-    Agent,
-    AgentType,
-    Answer,
-    Scope,
-    Scripted,
-    ToolCall,
-    ToolCompleted,
-    ToolContext,
-    ToolResult,
-    rules,
-    standard_executor,
-    tool,
-)
+from forge import Agent, AgentType, Answer, Scope, Scripted, ToolCall, ToolContext, ToolResult, rules, tool
 from forge.core.activity import ActivityStream
 from forge.core.execution.background import BackgroundWork
 from forge.core.provider import ProviderError
 from forge.core.tool import Tool
+from forge.events import ToolCompleted
 from forge.models.scripted import Turn
+from forge.pipeline import standard_executor
 from forge.process.running.jobs import list_jobs
 from forge.tools.bash import Bash, BashJobs
 from forge.tools.file_edit import FileEdit

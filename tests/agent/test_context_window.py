@@ -1,8 +1,10 @@
 """What the model is shown stays within its window; everything that was said is kept."""
 
-from forge import Agent, ContextRules, Conversation, Limits, Message, ProviderError, Scripted, ToolCall, tool
+from forge import Agent, ContextRules, Limits, Message, Scripted, ToolCall, tool
+from forge.agent import Conversation
 from forge.agent.context_window import Shortening, shorten
 from forge.agent.tokens import estimate_message
+from forge.models import ProviderError
 from forge.models.http.outgoing import PromptTooLong
 
 

@@ -14,7 +14,6 @@ from forge import (
     Audio,
     Document,
     DurableAgent,
-    Guardrails,
     Image,
     Message,
     Scope,
@@ -26,6 +25,7 @@ from forge import (
     messages_to_json,
     tool,
 )
+from forge.skills import Guardrails
 from forge.workspace.reading import LARGEST_FILES
 from tests.durable.working import script
 

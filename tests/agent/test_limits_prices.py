@@ -4,22 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from forge import (
-    Agent,
-    AgentType,
-    Limits,
-    Message,
-    Price,
-    ProviderError,
-    Retrying,
-    Scripted,
-    ToolCall,
-    Usage,
-    approve_all,
-    fallback,
-)
+from forge import Agent, AgentType, Limits, Message, Price, Scripted, ToolCall, Usage, approve_all, fallback
 from forge.agent.context_window import WINDOW, find_window
 from forge.agent.limits import price_for
+from forge.events import Retrying
+from forge.models import ProviderError
 from forge.models.known_models import find_known
 from forge.models.text_calls import text_calls
 

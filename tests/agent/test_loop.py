@@ -6,38 +6,39 @@ import pytest
 
 from forge import (
     Limits,
-    LoopSettings,
     Message,
     Price,
-    ProviderError,
-    ReasoningDelta,
-    Retrying,
-    RunFinished,
     Scope,
     Scripted,
-    TextDelta,
     Tool,
-    ToolArgumentsDelta,
     ToolCall,
     ToolContext,
     ToolError,
-    ToolFailed,
-    ToolFinished,
     ToolRegistry,
     ToolResult,
-    ToolStarted,
-    TurnFinished,
     Usage,
     register_all,
     rules,
-    run_loop,
-    standard_executor,
     text_calls,
     tool,
 )
+from forge.agent import LoopSettings, run_loop
 from forge.cli.terminal.exit_codes import Ending
 from forge.core.messages import export_message, import_message
+from forge.events import (
+    ReasoningDelta,
+    Retrying,
+    RunFinished,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolFailed,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+)
+from forge.models import ProviderError
 from forge.models.http.outgoing import BrokeOff
+from forge.pipeline import standard_executor
 
 
 @tool

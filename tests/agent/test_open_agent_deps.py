@@ -16,19 +16,18 @@ from forge import (
     ErrorKind,
     RunContext,
     RunResult,
-    RunStarted,
     Scope,
     Scripted,
     Tool,
     ToolCall,
     ToolContext,
     ToolError,
-    ToolStarted,
     rules,
-    standard_executor,
     tool,
 )
 from forge.core.arguments.call_style import is_of_type, name_type
+from forge.events import RunStarted, ToolStarted
+from forge.pipeline import standard_executor
 from forge.testing import bench
 
 

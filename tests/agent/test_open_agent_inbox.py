@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from forge import Agent, Limits, MessageReceived, Scripted, ToolCall, ToolError, tool
+from forge import Agent, Limits, Scripted, ToolCall, ToolError, tool
+from forge.events import MessageReceived
 
 
 def said(request) -> list[str]:

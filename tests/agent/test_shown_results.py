@@ -8,22 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from forge import (
-    Agent,
-    ContextRules,
-    ContextShortened,
-    Conversation,
-    Limits,
-    Message,
-    Scope,
-    Scripted,
-    ToolCall,
-    load_project,
-    rules,
-    tool,
-)
+from forge import Agent, ContextRules, Limits, Message, Scope, Scripted, ToolCall, load_project, rules, tool
+from forge.agent import Conversation
 from forge.agent.context_window import Shortening, shorten
 from forge.agent.shown_results import ShownResults, make_store
+from forge.events import ContextShortened
 
 PAGE = "A line of the page that everybody wants to read.\n" * 40
 SMALL = ContextRules(clear_outputs=1_000, keep_turns=2)

@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from forge import Agent, Message, ModelRequest, Price, Scripted, SessionStore, SessionTitled, Usage, text_calls
+from forge import Agent, Message, Price, Scripted, SessionStore, Usage, text_calls
 from forge.agent import summary as session_title
 from forge.agent.limits import Limits
 from forge.agent.summary import clean_title, write_title
+from forge.events import SessionTitled
+from forge.models import ModelRequest
 from forge.project.runs.sessions import title_session
 
 TALK = [

@@ -12,21 +12,10 @@ from typing import Any
 
 import pytest
 
-from forge import (
-    ActivityStream,
-    Answer,
-    Egress,
-    PermissionRequest,
-    Scope,
-    Secrets,
-    Tool,
-    ToolExecutor,
-    ToolRegistry,
-    audit_log,
-    rules,
-    standard_executor,
-)
+from forge import Answer, Egress, PermissionRequest, Scope, Secrets, Tool, ToolRegistry, audit_log, rules
 from forge.core.errors import ErrorKind
+from forge.events import ActivityStream
+from forge.pipeline import ToolExecutor, standard_executor
 from tests.conformance.every_source import SOURCES, Source, opened
 
 HERE = Egress(private=("127.0.0.1",))

@@ -9,11 +9,12 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from forge import Answer, PermissionRequest, Scope, ToolCall, standard_executor
+from forge import Answer, PermissionRequest, Scope, ToolCall
 from forge.core.errors import DefinitionError
 from forge.core.result import ToolResult
 from forge.core.spec import REPAIRS
 from forge.core.tool import Tool, tool
+from forge.pipeline import standard_executor
 from tests.core.calling import call
 
 RIGHT: dict[str, Any] = {"file_path": 'it\'s "a" {b}\n', "max_lines": 3, "tags": ["x"], "deep": {"a": True, "b": None}}

@@ -110,7 +110,8 @@ def add(a: int, b: int = 2, names: list[str] | None = None) -> int:
     return a + b
 
 add.spec.to_function()
-executor = forge.standard_executor([add], policy=forge.rules("allow *"))
+from forge.pipeline import standard_executor
+executor = standard_executor([add], policy=forge.rules("allow *"))
 result = asyncio.run(executor.execute(forge.ToolCall("add", '{"a": 1}'), forge.Scope()))
 assert result.for_llm == "3", result
 print(*sorted({name.partition(".")[0] for name in sys.modules} & {"pydantic", "jsonschema_rs", "docstring_parser"}))

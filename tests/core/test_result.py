@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from forge import Agent, Scope, Scripted, ToolCall, standard_executor, tool
+from forge import Agent, Scope, Scripted, ToolCall, tool
 from forge.core.activity import ActivityStream
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ToolFailed, ToolFinished
 from forge.core.executor import ToolExecutor
 from forge.core.registry import ToolRegistry
 from forge.core.result import Attachment, Failure, ToolResult
+from forge.pipeline import standard_executor
 from tests.core.calling import SCOPE, Heard, at_most
 
 

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from forge import Agent, Answer, DurableAgent, MessageReceived, Runs, Scope, ToolCall, tool
+from forge import Agent, Answer, DurableAgent, Runs, Scope, ToolCall, tool
 from forge.agent.guarded_model import WITHHELD
 from forge.core.errors import ToolError
 from forge.core.messages import Message
 from forge.core.provider import ModelRequest
 from forge.durable.store import RunStore, inbox
 from forge.durable.store.rows import NewRun, Outcome
+from forge.events import MessageReceived
 from forge.skills.guardrails import Guardrails
 from tests.durable.test_agent import pay
 from tests.durable.test_segment_killed import counted, worked

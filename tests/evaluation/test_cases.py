@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from forge import Agent, EvalCase, Scripted, ToolError, evaluate
+from forge import Agent, Scripted, ToolError
+from forge.evaluation import EvalCase, evaluate
 from forge.evaluation.cases import read_cases
 
 DATASET = """

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from forge import Agent, EvalCase, EvalExpect, EvalReport, Message, Scripted, ToolCall, ToolError, evaluate, rules
+from forge import Agent, Message, Scripted, ToolCall, ToolError, rules
+from forge.evaluation import EvalCase, EvalExpect, EvalReport, evaluate
 from forge.tools import tool_group
 
 READ = ToolCall("file_read", {"path": "notes.txt"})

@@ -8,9 +8,10 @@ from importlib import import_module
 
 import pytest
 
-from forge import ToolRegistry, standard_executor
+from forge import ToolRegistry
 from forge.core.extras import install_command
 from forge.frameworks.definitions import to_anthropic, to_gemini, to_openai
+from forge.pipeline import standard_executor
 from tests.frameworks.tools_for_export import all_tools
 
 

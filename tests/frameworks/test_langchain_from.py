@@ -30,9 +30,9 @@ from forge import (
     ToolRegistry,
     ToolResult,
     rules,
-    standard_executor,
 )
 from forge.frameworks.langchain import from_langchain, to_langchain
+from forge.pipeline import standard_executor
 
 ALLOWED = rules("allow *")
 

@@ -29,22 +29,11 @@ from langchain_core.tools import StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import Field
 
-from forge import (
-    ActivityStream,
-    Answer,
-    Scope,
-    ToolCall,
-    ToolContext,
-    ToolFinished,
-    ToolRegistry,
-    ToolResult,
-    register_all,
-    rules,
-    standard_executor,
-    tool,
-)
+from forge import Answer, Scope, ToolCall, ToolContext, ToolRegistry, ToolResult, register_all, rules, tool
 from forge.core.result import Attachment, Failure
+from forge.events import ActivityStream, ToolFinished
 from forge.frameworks.langchain import ForgeTool, to_langchain
+from forge.pipeline import standard_executor
 from tests.frameworks.tools_for_export import PIXEL, TAKEN, USER, all_tools
 
 

@@ -28,9 +28,9 @@ from forge import (
     ToolCall,
     ToolResult,
     rules,
-    standard_executor,
 )
 from forge.frameworks.pydantic_ai import from_pydantic_ai
+from forge.pipeline import standard_executor
 
 ALLOWED = rules("allow *")
 

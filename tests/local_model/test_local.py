@@ -17,30 +17,17 @@ from urllib.parse import urlsplit
 import pytest
 from pydantic import BaseModel
 
-from forge import (
-    Agent,
-    EvalCase,
-    EvalExpect,
-    Limits,
-    LoopSettings,
-    Message,
-    ProviderError,
-    Scope,
-    TextDelta,
-    ToolCall,
-    ToolRegistry,
-    evaluate,
-    rules,
-    run_loop,
-    standard_executor,
-    text_calls,
-    tool,
-)
+from forge import Agent, Limits, Message, Scope, ToolCall, ToolRegistry, rules, text_calls, tool
+from forge.agent import LoopSettings, run_loop
 from forge.core.errors import ErrorKind
 from forge.core.provider import ModelRequest
+from forge.evaluation import EvalCase, EvalExpect, evaluate
+from forge.events import TextDelta
+from forge.models import ProviderError
 from forge.models.http.outgoing import PromptTooLong
 from forge.models.local import CONTEXT, Local, _find_server, local
 from forge.models.vendors import provider_for
+from forge.pipeline import standard_executor
 
 pytestmark = pytest.mark.timeout(300)  # a machine may be busy
 

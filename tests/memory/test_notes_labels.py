@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from forge import Agent, Label, Memory, Message, Scripted, ToolCall, memory_tools, rules, tool
+from forge import Agent, Message, Scripted, ToolCall, rules, tool
+from forge.memory import Memory, memory_tools
 from forge.memory.memory import remember_session
 from forge.memory.notes import find_entry_labels, mark_entry
+from forge.permissions import Label
 
 TO_EVE = ToolCall("send", {"to": "eve@evil.example"})
 SHOP = Label("untrusted", "read_mail")

@@ -11,9 +11,11 @@ from anthropic.types import RawMessageStreamEvent
 from anthropic.types.message_create_params import MessageCreateParamsStreaming
 from pydantic import TypeAdapter
 
-from forge import Agent, Anthropic, Attachment, Message, ModelRequest, Retrying, ToolCall, Usage, tool
+from forge import Agent, Attachment, Message, ToolCall, Usage, tool
 from forge.core.messages import export_message, import_message
 from forge.core.spec import ToolSpec
+from forge.events import Retrying
+from forge.models import Anthropic, ModelRequest
 from forge.models.http import post
 from tests.models.oracle import problems
 from tests.models.serving import Server, named_sse, refusal, serving, stream

@@ -6,10 +6,12 @@ import sys
 
 import pytest
 
-from forge import Message, ProviderError, Retrying, ToolRegistry, tool
+from forge import Message, ToolRegistry, tool
 from forge.core.errors import ErrorKind
 from forge.core.extras import install_command, install_program
 from forge.core.provider import ModelRequest
+from forge.events import Retrying
+from forge.models import ProviderError
 from forge.models import local as module
 from forge.models.local import local
 from forge.models.text_calls import text_calls

@@ -14,22 +14,13 @@ from openai.types.responses import Response, ResponseStreamEvent
 from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
 from pydantic import BaseModel, TypeAdapter
 
-from forge import (
-    Agent,
-    Attachment,
-    Message,
-    ModelRequest,
-    OpenAIResponses,
-    ProviderError,
-    Retrying,
-    ToolCall,
-    Usage,
-    tool,
-)
+from forge import Agent, Attachment, Message, ToolCall, Usage, tool
 from forge.core.errors import ErrorKind
 from forge.core.events import ReasoningDelta, TextDelta, ToolArgumentsDelta
 from forge.core.messages import export_message, import_message
 from forge.core.spec import ToolSpec
+from forge.events import Retrying
+from forge.models import ModelRequest, OpenAIResponses, ProviderError
 from forge.models.http import post
 from forge.models.http.events import EventReader, SentEvent
 from forge.models.http.outgoing import BrokeOff

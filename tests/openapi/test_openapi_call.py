@@ -7,11 +7,12 @@ import shutil
 
 import pytest
 
-from forge import Scope, ToolCall, rules, standard_executor
+from forge import Scope, ToolCall, rules
 from forge.core.registry import ToolRegistry
 from forge.network.egress import Egress
 from forge.openapi import openapi
 from forge.openapi.openapi_call import OpenapiCall
+from forge.pipeline import standard_executor
 from tests.openapi.mounting import HERE, PETSTORE, Api, document, json_page, kind_of, serving, site
 
 TOKEN = "hunter2-hunter2"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from forge import standard_executor
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import ToolExecutor
@@ -15,6 +14,7 @@ from forge.permissions import gate as foresight
 from forge.permissions.gate import Answer, PolicyGate
 from forge.permissions.policy import rules
 from forge.permissions.questions import request_text
+from forge.pipeline import standard_executor
 from forge.pipeline.authorize import Authorize
 
 

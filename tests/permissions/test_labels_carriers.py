@@ -13,8 +13,6 @@ from forge import (
     Agent,
     Attachment,
     ErrorKind,
-    Label,
-    LabelSettings,
     Message,
     Permission,
     Scope,
@@ -32,6 +30,7 @@ from forge.agent.conversation import Conversation
 from forge.agent.labels import LabelHistory, quote_text
 from forge.agent.session import Session
 from forge.core.spec import Category
+from forge.permissions import Label, LabelSettings
 from forge.permissions.labels.settings import label_call
 from forge.schedules.store import ScheduleStore
 from forge.schedules.tools import schedule_tools

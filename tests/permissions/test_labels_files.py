@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from forge import Agent, LabelSettings, Scope, Scripted, ToolCall, ToolResult, rules, tool
+from forge import Agent, Scope, Scripted, ToolCall, ToolResult, rules, tool
 from forge.core.spec import Category
+from forge.permissions import LabelSettings
 from forge.tools.file_edit import FileEdit
 from forge.tools.file_read import FileRead
 from forge.tools.file_write import FileWrite

@@ -13,7 +13,6 @@ from forge import (
     Agent,
     Answer,
     DefinitionError,
-    LabelSettings,
     PermissionRequest,
     Scripted,
     Tool,
@@ -24,6 +23,7 @@ from forge import (
     tool,
 )
 from forge.core.spec import Category
+from forge.permissions import LabelSettings
 from forge.permissions.labels.folding import decode_parts
 from forge.tools import register_all
 from forge.tools.http_request import HttpRequest

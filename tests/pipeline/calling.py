@@ -3,7 +3,9 @@
 import asyncio
 from pathlib import Path
 
-from forge import ActivityStream, Scope, ToolCall, ToolExecutor, ToolRegistry, ToolResult
+from forge import Scope, ToolCall, ToolRegistry, ToolResult
+from forge.events import ActivityStream
+from forge.pipeline import ToolExecutor
 
 WORKSPACE = Path(__file__).parent
 

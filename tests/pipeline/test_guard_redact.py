@@ -74,7 +74,8 @@ def test_a_secret_registered_later_is_masked_from_then_on():
 
 
 def test_background_results_are_masked_too():
-    from forge import ToolCompleted, ToolContext
+    from forge import ToolContext
+    from forge.events import ToolCompleted
 
     @tool
     async def later(ctx: ToolContext) -> ToolResult:

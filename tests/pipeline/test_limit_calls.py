@@ -9,18 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from forge import (
-    Answer,
-    PermissionRequest,
-    Rate,
-    Scope,
-    ToolCall,
-    ToolContext,
-    ToolError,
-    ToolProgress,
-    standard_executor,
-    tool,
-)
+from forge import Answer, PermissionRequest, Rate, Scope, ToolCall, ToolContext, ToolError, tool
+from forge.events import ToolProgress
+from forge.pipeline import standard_executor
 from forge.pipeline.limit_calls import Isolate, LimitRate, LimitTime, Retry
 from tests.patience import longer
 from tests.pipeline.calling import call_once, events_of, executor_of

@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from forge import DefinitionError, Scope, ToolCall, ToolContext, ToolError, standard_executor, tool
+from forge import DefinitionError, Scope, ToolCall, ToolContext, ToolError, tool
+from forge.pipeline import standard_executor
 from forge.pipeline.limit_calls import LimitConcurrency, Places
 from tests.pipeline.calling import call_once, executor_of
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from forge import Scope, Secrets, ToolCall, ToolCompleted, ToolContext, ToolError, ToolResult, rules, tool
+from forge import Scope, Secrets, ToolCall, ToolContext, ToolError, ToolResult, rules, tool
 from forge.core.activity import ActivityStream
+from forge.events import ToolCompleted
 from forge.pipeline import standard_executor
 from forge.pipeline.record import record, replay
 from forge.project.project import Project, RunOptions

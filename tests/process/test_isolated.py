@@ -11,22 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from forge import (
-    Answer,
-    Scope,
-    Tool,
-    ToolCall,
-    ToolContext,
-    ToolError,
-    ToolExecutor,
-    ToolRegistry,
-    ToolResult,
-    rules,
-    standard_executor,
-    tool,
-    toolset,
-)
+from forge import Answer, Scope, Tool, ToolCall, ToolContext, ToolError, ToolRegistry, ToolResult, rules, tool, toolset
 from forge.core.result import Failure
+from forge.pipeline import ToolExecutor, standard_executor
 from forge.pipeline.limit_calls import Isolate
 
 ROOT = Path(__file__).parents[2]
@@ -269,7 +256,8 @@ async def test_the_standard_input_is_empty_and_left_tasks_do_not_hold_up_the_res
 
 MAIN = """
 import asyncio, sys
-from forge import Scope, Tool, ToolCall, ToolExecutor, ToolRegistry, tool
+from forge import Scope, Tool, ToolCall, ToolRegistry, tool
+from forge.pipeline import ToolExecutor
 from forge.pipeline.limit_calls import Isolate
 
 class Shout(Tool, isolate=True):

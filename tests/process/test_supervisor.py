@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from forge import Scope, ToolCall, rules, standard_executor, tool
+from forge import Scope, ToolCall, rules, tool
+from forge.pipeline import standard_executor
 from forge.process.environment import command_environment, shell_environment
 from forge.process.running.run import FinishedProgram, run
 from forge.process.running.supervisor import end_left

@@ -6,17 +6,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-from forge import ActivityStream, audit_log
+from forge import audit_log
 from forge.core.events import RunStarted, ToolFinished, ToolStarted
 from forge.core.messages import ToolCall
 from forge.core.result import Attachment, ToolResult
+from forge.events import ActivityStream
 from forge.workspace.state import append_whole
 
 ROOT = Path(__file__).parents[2]
 
 FULL = """
 import logging, resource, sys
-from forge import ActivityStream, audit_log
+from forge import audit_log
+from forge.events import ActivityStream
 from forge.core.events import RunStarted
 
 logging.basicConfig()

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from forge import Conversation, ToolError
+from forge import ToolError
+from forge.agent import Conversation
 from forge.project.config import load_configuration
 from forge.project.project import Project, RunOptions
 

@@ -6,9 +6,8 @@ import re
 
 import pytest
 
-from forge import Agent, Message, ToolCall
+from forge import Agent, Message, Scripted, ToolCall
 from forge.testing import (
-    Scripted,
     assert_called,
     assert_called_in_order,
     assert_not_called,

@@ -16,7 +16,8 @@ from uuid import UUID
 import pytest
 from pydantic import BaseModel, Field
 
-from forge import Agent, Failure, OpenAI, RunResult, rules, tool
+from forge import Agent, Failure, RunResult, rules, tool
+from forge.models import OpenAI
 from forge.testing import EveryTool, assert_called, calls_of, no_real_requests
 
 
@@ -129,7 +130,8 @@ def test_a_fixture_forbids_them_for_all_tests(tmp_path, server):
     (tmp_path / "pytest.ini").write_text("[pytest]\nusefixtures = forge_no_real_requests\n")
     (tmp_path / "test_it.py").write_text(
         textwrap.dedent(f"""
-            from forge import Agent, OpenAI, Scripted
+            from forge import Agent, Scripted
+            from forge.models import OpenAI
 
             def test_real():
                 agent = Agent(OpenAI("m", base_url={url!r}, api_key="key"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from forge import Agent, Answer, approve_all, rules, tool
-from forge.testing import Person, Scripted, bench, calls
+from forge import Agent, Answer, Scripted, approve_all, rules, tool
+from forge.testing import Person, bench, calls
 
 
 @tool(permissions={"write"}, target="path")

@@ -115,13 +115,14 @@ def test_whoever_uses_no_fixture_loads_nothing(tmp_path):
         def test_nothing_is_loaded():
             ours = {name for name in sys.modules if name.split(".")[0] == "forge"}
             folders = {"forge.mcp", "forge.openapi", "forge.scripts"}  # of which only the names are there
+            folders |= {"forge.core", "forge.core.public"}  # which looks names up
             assert ours <= {"forge", "forge.testing", "forge.testing.plugin", *folders}
     """
     done = run(tmp_path, content, "-p", "forge.testing.plugin")
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", forge.testing.__all__)
+@pytest.mark.parametrize("name", forge.testing.__all__)  # type: ignore[attr-defined]
 def test_every_public_name_can_be_imported(name):
     assert getattr(forge.testing, name).__doc__
     assert name in dir(forge.testing)
@@ -129,7 +130,7 @@ def test_every_public_name_can_be_imported(name):
 
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="nonsense"):
-        forge.testing.nonsense  # noqa: B018
+        forge.testing.nonsense  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_type_checkers_see_the_same_names():
@@ -137,7 +138,5 @@ def test_type_checkers_see_the_same_names():
 
     tree = ast.parse(Path(forge.testing.__file__).read_text(encoding="utf-8"))
     [seen] = [node for node in tree.body if isinstance(node, ast.If)]
-    imported = {
-        (node.module, alias.name) for node in seen.body if isinstance(node, ast.ImportFrom) for alias in node.names
-    }
-    assert imported == {(module, name) for module, names in forge.testing._HOME.items() for name in names}
+    imported = [alias.asname for node in seen.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assert sorted(filter(None, imported)) == forge.testing.__all__  # type: ignore[attr-defined]

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from forge import Agent, ToolError, rules
+from forge import Agent, Scripted, ToolError, rules
 from forge.mcp import mcp
-from forge.testing import Scripted, assert_called, bench, calls, mcp_server, project
+from forge.testing import assert_called, bench, calls, mcp_server, project
 
 BOTH = pytest.mark.parametrize("over", ["stdio", "http"])
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from forge import Agent, ProviderError
-from forge.testing import Scripted, calls, fails, says
+from forge import Agent, Scripted
+from forge.models import ProviderError
+from forge.testing import calls, fails, says
 
 
 def test_a_turn_is_a_text_with_calls():

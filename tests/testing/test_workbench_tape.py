@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from forge import Agent, ToolError, standard_steps
-from forge.testing import Scripted, bench, calls, calls_of, tape
+from forge import Agent, Scripted, ToolError
+from forge.pipeline import standard_steps
+from forge.testing import bench, calls, calls_of, tape
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from forge import ErrorKind, Scope, ToolCall, ToolExecutor, ToolRegistry, rules
+from forge import ErrorKind, Scope, ToolCall, ToolRegistry, rules
 from forge.core.result import ToolResult
 from forge.permissions.gate import PolicyGate
-from forge.pipeline import standard_steps
+from forge.pipeline import ToolExecutor, standard_steps
 from forge.tools.directory_tree import DirectoryTree
 
 

@@ -7,7 +7,8 @@ import os
 
 import pytest
 
-from forge import Scope, ToolCall, rules, standard_executor, tool_group
+from forge import Scope, ToolCall, rules, tool_group
+from forge.pipeline import standard_executor
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from forge import ErrorKind, Scope, ToolCall, ToolExecutor, ToolRegistry, rules
+from forge import ErrorKind, Scope, ToolCall, ToolRegistry, rules
 from forge.core.result import ToolResult
 from forge.permissions.gate import PolicyGate
-from forge.pipeline import standard_executor, standard_steps
+from forge.pipeline import ToolExecutor, standard_executor, standard_steps
 from forge.tools.glob_search import GlobSearch
 
 

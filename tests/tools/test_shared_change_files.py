@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from forge import Scope, ToolCall, rules, standard_executor, tool_group
+from forge import Scope, ToolCall, rules, tool_group
+from forge.pipeline import standard_executor
 from forge.workspace import draft as drafts
 from forge.workspace.changes.commit import commit
 

@@ -1,1 +1,15 @@
 """Runs the loop between a model and its tools, and holds its memory: sessions, summaries, token estimates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from forge.agent.conversation import Conversation as Conversation
+    from forge.agent.loop import LoopSettings as LoopSettings
+    from forge.agent.loop import run_loop as run_loop
+    from forge.workspace.history.tracking import SessionState as SessionState
+else:
+    from forge.core.public import expose
+
+    __getattr__, __dir__ = expose(__name__)

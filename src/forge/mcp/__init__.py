@@ -6,20 +6,21 @@ and `programs/` installs and pins.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from forge.mcp.client.link import Http, Stdio
-    from forge.mcp.client.source import mcp
-    from forge.mcp.oauth.login import OAuth
+    from forge.core.client import CallClient as CallClient
+    from forge.core.client import ClientRoot as ClientRoot
+    from forge.core.client import MissingCapability as MissingCapability
+    from forge.mcp.client.link import Http as Http
+    from forge.mcp.client.link import Stdio as Stdio
+    from forge.mcp.client.source import mcp as mcp
+    from forge.mcp.oauth.login import OAuth as OAuth
+    from forge.mcp.prompts import Prompt as Prompt
+    from forge.mcp.prompts import prompt as prompt
+    from forge.mcp.resources import Resource as Resource
+    from forge.mcp.resources import resource as resource
+else:
+    from forge.core.public import expose
 
-__all__ = ["Http", "OAuth", "Stdio", "mcp"]
-
-
-def __getattr__(name: str) -> Any:
-    """Imports the client on first use: listing `mcp_call` does not need it."""
-    if name in __all__:
-        from forge.mcp.client import link, source
-
-        return getattr(source, name, None) or getattr(link, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    __getattr__, __dir__ = expose(__name__)

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from forge.openapi.source import OpenApi, openapi
+    from forge.openapi.source import OpenApi as OpenApi
+    from forge.openapi.source import openapi as openapi
+else:
+    from forge.core.public import expose
 
-__all__ = ["OpenApi", "openapi"]
-
-
-def __getattr__(name: str) -> Any:
-    """Imports the source on first use: listing `openapi_call` does not need the network."""
-    if name in __all__:
-        from forge.openapi import source
-
-        return getattr(source, name)
-    raise AttributeError(name)
+    __getattr__, __dir__ = expose(__name__)

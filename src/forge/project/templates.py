@@ -60,8 +60,8 @@ _TOOL_TEST = '''\
 
 from pathlib import Path
 
-from forge import load_project, scripts
-from forge.testing import Bench, Scripted, assert_called, bench, calls, says
+from forge import Scripted, load_project, scripts
+from forge.testing import Bench, assert_called, bench, calls, says
 
 PROJECT = Path(__file__).parents[1]
 

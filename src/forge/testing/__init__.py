@@ -1,52 +1,13 @@
-"""For tests of tools and agents: a scripted model, a bench, assertions on calls, MCP servers, tapes, a clock, a person.
+"""For tests of tools and agents: a bench, assertions on calls, MCP servers, tapes, a clock, a person.
 
 Nothing is loaded before it is used. The fixtures are in `forge.testing.plugin`.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-_HOME = {
-    "forge.permissions.questions": ("Answer",),
-    "forge.pipeline.record": ("record", "replay"),
-    "forge.models.scripted": ("Scripted",),
-    "forge.testing.called": (
-        "Called",
-        "Calls",
-        "assert_called",
-        "assert_called_in_order",
-        "assert_not_called",
-        "calls_of",
-    ),
-    "forge.testing.clock": ("Clock",),
-    "forge.testing.every_tool": ("EveryTool", "no_real_requests"),
-    "forge.testing.person": ("Person",),
-    "forge.testing.serving": ("ToolServer", "mcp_server"),
-    "forge.testing.workbench": ("Bench", "Finished", "Project", "bench", "calls", "fails", "project", "says", "tape"),
-}
-_WHERE = {name: module for module, names in _HOME.items() for name in names}
-
-__all__ = sorted(_WHERE)
-
-
-def __getattr__(name: str) -> Any:
-    try:
-        module = _WHERE[name]
-    except KeyError:
-        raise AttributeError(f"module 'forge.testing' has no attribute {name!r}") from None
-    value = globals()[name] = getattr(import_module(module), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *__all__]
-
-
-if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal to the table above
-    from forge.models.scripted import Scripted as Scripted
-    from forge.permissions.questions import Answer as Answer
+if TYPE_CHECKING:
     from forge.pipeline.record import record as record
     from forge.pipeline.record import replay as replay
     from forge.testing.called import Called as Called
@@ -70,3 +31,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     from forge.testing.workbench import project as project
     from forge.testing.workbench import says as says
     from forge.testing.workbench import tape as tape
+else:
+    from forge.core.public import expose
+
+    __getattr__, __dir__ = expose(__name__)

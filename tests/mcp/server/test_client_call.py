@@ -18,8 +18,9 @@ from mcp_types import (
 )
 from pydantic import FileUrl
 
-from forge import Agent, Answer, MissingCapability, Scripted, ToolContext, tool
+from forge import Agent, Answer, Scripted, ToolContext, tool
 from forge.core.context import Scope
+from forge.mcp import MissingCapability
 from forge.mcp.server import ElicitingApprover
 from forge.mcp.server.offer import Offer
 from forge.pipeline import standard_executor

@@ -13,9 +13,10 @@ import yaml
 from mcp import Client
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
-from forge import ToolRegistry, prompt, tool
+from forge import ToolRegistry, tool
 from forge.cli.running.serve_mcp import _open_agent
 from forge.core.context import Scope
+from forge.mcp import prompt
 from forge.mcp.server import first_answer, offers, stdio
 from forge.mcp.server import offer as offer_module
 from forge.mcp.server.handlers import make_server

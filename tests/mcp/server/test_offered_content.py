@@ -11,26 +11,16 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from mcp_types import PromptReference, ResourceTemplateReference
 
-from forge import (
-    ActiveSkills,
-    Attachment,
-    Catalog,
-    DefinitionError,
-    Message,
-    ReadSkill,
-    ToolContext,
-    ToolRegistry,
-    prompt,
-    resource,
-    rules,
-)
+from forge import Attachment, DefinitionError, Message, ToolContext, ToolRegistry, rules
 from forge.core.context import Scope
+from forge.mcp import prompt, resource
 from forge.mcp.resources import LARGEST
 from forge.mcp.server import ElicitingApprover, workspace_files
 from forge.mcp.server import offer as offer_module
 from forge.mcp.server import offered_content as offered_content_module
 from forge.mcp.server.offer import Offer
 from forge.pipeline import standard_executor
+from forge.skills import ActiveSkills, Catalog, ReadSkill
 from tests.mcp.server.test_offer import ERAS, add, connected, person
 
 

@@ -6,7 +6,8 @@ from typing import Annotated, Literal, TypedDict, assert_type
 
 from pydantic import BaseModel, Field
 
-from forge import Agent, DurableAgent, Event, Retry, RunContext, RunResult, Scripted
+from forge import Agent, DurableAgent, Retry, RunContext, RunResult, Scripted
+from forge.events import Event
 
 MODEL = Scripted("done")
 
