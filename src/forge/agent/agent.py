@@ -80,7 +80,7 @@ class AgentSettings(TypedDict, total=False):
 
 
 class AgentChanges(TypedDict, total=False):
-    """What `Agent.replace` changes, beside the output. None: it stays as it is."""
+    """Changes for `Agent.replace`, beside the output. None: it stays as it is."""
 
     name: str | None
     model: str | Provider | None

@@ -168,7 +168,7 @@ def _raised_by_code(error: BaseException) -> bool:
 
 
 class UntilThen:
-    """What a cancelled call had done: an argument of its `CancelledError`. A traceback shows nothing of it."""
+    """Holds what a cancelled call had done, as an argument of its `CancelledError`. A traceback shows nothing of it."""
 
     __slots__ = ("value",)
 

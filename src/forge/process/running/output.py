@@ -30,7 +30,7 @@ class Capture(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OutputPlan:
-    """What happens to the output of a program."""
+    """The bounds of a program's output, and its listeners."""
 
     capture: Capture = Capture(256 * 1024, 768 * 1024)  # noqa: RUF009 - it cannot be changed
     merge: bool = False  # the standard error is a part of the output
