@@ -20,7 +20,7 @@ from forge.core.provider import Provider
 from forge.models.anthropic import Anthropic
 from forge.models.bedrock import Bedrock
 from forge.models.gemini import Gemini
-from forge.models.openai import OpenAI
+from forge.models.openai_chat import OpenAI
 from forge.models.openai_responses import OpenAIResponses
 from tests.models.oracle import problems
 from tests.models.serving import Server, refusal, serving
