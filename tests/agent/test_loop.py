@@ -570,7 +570,7 @@ async def test_the_models_own_limit_of_tokens_is_told_apart_from_the_runs():
     own = await run(cut)
     assert (own.reason, own.text) == ("length", "half an ans")
     assert Ending.of(own, 0).exit_code == 4
-    assert "max_tokens" in Ending.of(own, 0).words
+    assert "max_tokens" in Ending.of(own, 0).message
     ours = await run(call("add", {"a": 1, "b": 1}), "never", limits=Limits(tokens=1))
     assert ours.reason == "max_tokens"
 
