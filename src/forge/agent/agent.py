@@ -35,7 +35,7 @@ from forge.core.provider import Provider, window_of
 from forge.core.registry import ToolRegistry, ToolSource, mount_source
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets, secrets_of
-from forge.core.tool import Tool, explain_unavailable
+from forge.core.tool import PlainFunction, Tool, explain_unavailable
 from forge.models.vendors import find_model
 from forge.permissions.gate import PolicyGate
 from forge.permissions.labels.settings import LabelSettings
@@ -169,7 +169,7 @@ class Agent(Generic[OutputT, DepsT]):
         self,
         model: str | Provider | None,
         *,
-        tools: ToolList = (),
+        tools: ToolRegistry | Iterable[Tool[DepsT] | PlainFunction | ToolSource] | None = None,
         instructions: Instructions[DepsT] = "",
         policy: Policy | None = None,
         approve: Approver | None = nobody,
@@ -205,7 +205,7 @@ class Agent(Generic[OutputT, DepsT]):
         self._opening = OpenAgent()
         self._last: ToolExecutor | None = None
         self._agents, self._code_mode = settings.get("agents"), settings.get("code_mode", False)
-        self._take_tools(tools)
+        self._take_tools(() if tools is None else tools)
 
     def _take_tools(self, tools: ToolList) -> None:
         """Makes these its tools, with those that every agent has."""

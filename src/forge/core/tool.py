@@ -7,7 +7,21 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from types import CodeType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from forge.core.arguments.call_style import CallStyle, call_style
 from forge.core.arguments.explain import near
@@ -47,9 +61,25 @@ Parameters = ParamSpec("Parameters")
 Others = ParamSpec("Others")  # the parameters of a method, without the object
 Returned = TypeVar("Returned")
 Owner = TypeVar("Owner")
+Deps = TypeVar("Deps")
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultTypeVar
+
+    NeedsT = DefaultTypeVar("NeedsT", contravariant=True, default=Any)
+
+    class TypedTool(Generic[NeedsT]):
+        """The dependencies that a tool needs, for type checkers: `Tool` alone needs any."""
+
+else:
+    NeedsT = TypeVar("NeedsT", contravariant=True)
+
+    class TypedTool:
+        def __class_getitem__(cls, types: Any) -> Any:
+            return cls
 
 
-class Tool:
+class Tool(TypedTool[NeedsT]):
     """A spec that the model reads, and code that runs. Subclass it and write `run` with typed parameters.
 
     The class docstring is the description. Options are given with the class, `class Deploy(Tool, confirm=True)`, or as
@@ -298,7 +328,7 @@ class Tool:
         return f"<{type(self).__name__} {spec.name if spec else 'without a spec'}>"
 
 
-class FunctionTool(Tool, Generic[Parameters, Returned]):
+class FunctionTool(Tool[NeedsT], Generic[Parameters, Returned, NeedsT]):
     """A decorated function. Still callable as the function it was, and bound like one inside a class.
 
     It has the function's name, signature and annotations: `inspect.signature` and type checkers see the function.
@@ -327,8 +357,8 @@ class FunctionTool(Tool, Generic[Parameters, Returned]):
     def __get__(self, instance: None, owner: type | None = None) -> Self: ...
     @overload
     def __get__(
-        self: FunctionTool[Concatenate[Owner, Others], Returned], instance: Owner, owner: type | None = None
-    ) -> FunctionTool[Others, Returned]: ...
+        self: FunctionTool[Concatenate[Owner, Others], Returned, NeedsT], instance: Owner, owner: type | None = None
+    ) -> FunctionTool[Others, Returned, NeedsT]: ...
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
             return self
@@ -519,19 +549,46 @@ class UnavailableTool(Tool):
         raise explain_unavailable(self.spec)
 
 
+class PlainFunction(Protocol):
+    """A function or a method that is not a tool yet. A tool is none: type checkers then check what it needs."""
+
+    @property
+    def __code__(self) -> CodeType: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
 def explain_unavailable(spec: ToolSpec) -> ToolError:
     """Returns the reason why a tool is unavailable, with the command that installs its extra."""
     return missing_extra(spec.extra, f"{spec.name} cannot be used", find_missing(spec.extra))
 
 
+class ToolDecorator(Protocol):
+    """Makes a tool of a function. The dependencies of a context that comes first are a part of the tool's type."""
+
+    @overload
+    def __call__(self, function: functools.partial[Returned], /) -> FunctionTool[..., Returned, object]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[ToolContext[Deps], Parameters], Returned], /
+    ) -> FunctionTool[Concatenate[ToolContext[Deps], Parameters], Returned, Deps]: ...
+    @overload
+    def __call__(self, function: Callable[Parameters, Returned], /) -> FunctionTool[Parameters, Returned, object]: ...
+
+
+@overload
+def tool(
+    function: functools.partial[Returned], /, **options: Unpack[ToolOptions]
+) -> FunctionTool[..., Returned, object]: ...
+@overload
+def tool(
+    function: Callable[Concatenate[ToolContext[Deps], Parameters], Returned], /, **options: Unpack[ToolOptions]
+) -> FunctionTool[Concatenate[ToolContext[Deps], Parameters], Returned, Deps]: ...
 @overload
 def tool(
     function: Callable[Parameters, Returned], /, **options: Unpack[ToolOptions]
-) -> FunctionTool[Parameters, Returned]: ...
+) -> FunctionTool[Parameters, Returned, object]: ...
 @overload
-def tool(
-    **options: Unpack[ToolOptions],
-) -> Callable[[Callable[Parameters, Returned]], FunctionTool[Parameters, Returned]]: ...
+def tool(**options: Unpack[ToolOptions]) -> ToolDecorator: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]) -> Any:
     """Makes a tool of a function: `@tool` or `@tool(permissions={"read"}, target="path")`.
 

@@ -7,7 +7,7 @@ from typing import Any, assert_type
 
 from pydantic import BaseModel
 
-from forge import Agent, DurableAgent, Limits, RunContext, RunResult, Scope, Scripted, ToolContext, tool
+from forge import Agent, DurableAgent, Limits, RunContext, RunResult, Scope, Scripted, Tool, ToolContext, tool
 
 MODEL = Scripted("done")
 
@@ -29,6 +29,40 @@ def find_user(user: int, ctx: ToolContext[Db]) -> str:
     number: int = ctx.deps.name  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
     ctx.deps = Db("b")  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
     return f"{user} in {ctx.deps.name} {number}"
+
+
+@tool
+def find_order(ctx: ToolContext[Db], number: int) -> str:
+    """Find an order."""
+    return f"{number} in {ctx.deps.name}"
+
+
+@tool(permissions={"write"})
+async def cancel_order(ctx: ToolContext[Db], number: int) -> str:
+    """Cancel an order."""
+    return f"{number} in {ctx.deps.name}"
+
+
+@tool
+def count_orders(ctx: ToolContext[list[int]]) -> int:
+    """Count the orders."""
+    return len(ctx.deps)
+
+
+def plain(ctx: ToolContext[Db], number: int) -> str:
+    """Find an order without a decorator."""
+    return f"{number} in {ctx.deps.name}"
+
+
+class Better(Db):
+    """A database with more."""
+
+
+class Deploy(Tool):
+    """Deploy."""
+
+    def run(self) -> str:
+        return "done"
 
 
 @tool
@@ -98,3 +132,19 @@ async def settings_are_known() -> None:
     agent.run_sync("Hi", sesion="ada")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     agent.run_sync("Hi", session=1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     Agent(Scripted("Hello!"), code_mode="yes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+# a context that comes first is a part of the tool's type: an agent with other dependencies is refused
+Agent(MODEL, tools=[find_order, cancel_order, find_user, anything, plain, Deploy()], deps_type=Db)
+Agent(MODEL, tools=[find_order, cancel_order], deps_type=Better)
+Agent(MODEL, tools=[find_order, anything, Deploy()]).run_sync("?", deps=Db("a"))
+Agent(MODEL, tools=[anything, plain]).run_sync("?", deps=3)
+Agent(MODEL, tools=[find_order], deps_type=str)  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
+Agent(MODEL, tools=[plain, cancel_order], deps_type=str)  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+Agent(MODEL, tools=[find_order, count_orders], deps_type=Db)  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+
+
+def call_directly(ctx: ToolContext[Db]) -> None:
+    assert_type(find_order(ctx, number=1), str)
+    find_order(ctx, number="1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    find_order(1)  # type: ignore[call-arg,arg-type]  # pyright: ignore[reportCallIssue]
