@@ -278,7 +278,7 @@ async def test_a_sub_agent_has_its_own_history_some_tools_and_all_rules():
         outer,
         tools=[word_count, Deploy("eu")],
         policy=rules("allow execute", "deny execute web"),
-        agents={"helper": AgentType(tools=("word_count", "deploy", "task"), provider=inner, limits=Limits(turns=5))},
+        agents={"helper": AgentType(tools=("word_count", "deploy", "task"), model=inner, limits=Limits(turns=5))},
     )
     result = await agent.run("go")
     assert "four words" in texts(result)[0]
@@ -305,7 +305,7 @@ async def test_a_task_can_be_resumed_and_unknown_ones_are_explained():
         ToolCall("task", {"description": "x", "prompt": "y", "task_id": "task-nope"}),
         "done",
     )
-    agent = Agent(outer, policy=rules("allow execute"), agents={"general": AgentType(provider=inner)})
+    agent = Agent(outer, policy=rules("allow execute"), agents={"general": AgentType(model=inner)})
     first, second, unknown = texts(await agent.run("go"))
     assert "first" in first
     assert "second" in second
@@ -402,7 +402,7 @@ async def test_background_work_of_a_sub_agent_is_heard_of_by_its_parent():
         outer,
         tools=[later],
         policy=rules("allow execute"),
-        agents={"general": AgentType(provider=inner)},
+        agents={"general": AgentType(model=inner)},
         wait_for_background=True,
     )
     result = await agent.run("go")
@@ -446,7 +446,7 @@ def test_the_parameter_names_of_another_agent_are_understood(tmp_path):
 
 def test_an_agent_in_the_list_of_tools_is_refused_in_our_words():
     helper = Agent(Scripted("Paris"), name="helper")
-    with pytest.raises(DefinitionError, match=r"an agent is not a tool; .*Agent\(agents=.*agent\.run"):
+    with pytest.raises(DefinitionError, match=r"an agent is not a tool; .*as_tool\(\)`.*Agent\(agents={…}\)"):
         Agent(Scripted("x"), tools=[word_count, helper])  # type: ignore[list-item]
 
     async def ask_helper(task: str) -> str:

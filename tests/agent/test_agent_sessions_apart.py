@@ -320,7 +320,7 @@ async def test_a_long_lived_agent_keeps_nothing_of_runs_that_are_over(tmp_path):
 async def test_tasks_of_one_session_are_not_there_in_another():
     inner = Scripted("the secret report", "continued")
     begin = ToolCall("task", {"description": "a", "prompt": "b"})
-    agent = Agent(Scripted(begin, "done"), policy=rules("allow execute"), agents={"general": AgentType(provider=inner)})
+    agent = Agent(Scripted(begin, "done"), policy=rules("allow execute"), agents={"general": AgentType(model=inner)})
     first = await agent.run("go", session="ada")
     task_id = results(first)[0].split("task_id: ")[1].rstrip("]")
     again = ToolCall("task", {"description": "a", "prompt": "c", "task_id": task_id})

@@ -56,7 +56,7 @@ def test_a_sub_agent_has_the_price_of_its_own_model(price, expected):
     child = Named("openai:gpt-5.4", says("found"))
     order = ToolCall("task", {"description": "look", "prompt": "Look."})
     model = Named("anthropic:claude-sonnet-5", says("", order), says("done"))
-    agent = Agent(model, agents={"look": AgentType(provider=child)}, limits=Limits(price=price), approve=approve_all)
+    agent = Agent(model, agents={"look": AgentType(model=child)}, limits=Limits(price=price), approve=approve_all)
     result = agent.run_sync("Hi")
     assert result.text == "done"
     assert result.usage.input == 3_000_000

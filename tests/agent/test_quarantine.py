@@ -28,7 +28,7 @@ async def answer_of(reply, output, **more):
     """Returns the message that the parent model gets, and the requests that the quarantined model got."""
     inner = Scripted(*(reply if isinstance(reply, list) else [reply]))
     given = {"content": EVIL, "output": output, **more}
-    agent = Agent(Scripted(task(**given), "done"), tools=[fetch_page], agents={"general": AgentType(provider=inner)})
+    agent = Agent(Scripted(task(**given), "done"), tools=[fetch_page], agents={"general": AgentType(model=inner)})
     result = await agent.run("go")
     return next(m for m in result.messages if m.role == "tool"), inner.requests
 
@@ -141,7 +141,7 @@ async def test_the_text_can_come_from_a_call_that_the_parent_never_sees():
     read = {"tool": "fetch_page", "arguments": {"url": "https://shop.example"}}
     inner = Scripted('"angry"')
     outer = Scripted(task(read=read, output=MOOD), "done")
-    agents = {"general": AgentType(provider=inner)}
+    agents = {"general": AgentType(model=inner)}
     agent = Agent(outer, tools=[fetch_page], policy=rules("allow network shop.example"), agents=agents)
     result = await agent.run("go")
     assert [m.text for m in result.messages if m.role == "tool"] == ['"angry"']
@@ -172,7 +172,7 @@ async def test_a_type_of_sub_agent_can_be_quarantined_always():
         "task",
         {"description": "d", "prompt": "Spam?", "content": EVIL, "output": {"type": "boolean"}, "agent_type": "r"},
     )
-    agents = {"r": AgentType(prompt="You know spam.", provider=inner, quarantine=True)}
+    agents = {"r": AgentType(prompt="You know spam.", model=inner, quarantine=True)}
     result = await Agent(Scripted(call, "done"), agents=agents).run("go")
     assert [m.text for m in result.messages if m.role == "tool"] == ["true"]
     assert inner.requests[0].messages[0].text.startswith("You know spam.")
@@ -193,7 +193,7 @@ async def test_its_tokens_count_for_the_run_also_where_the_answer_is_refused():
         said = Message("assistant", reply if isinstance(reply, str) else "", usage=paid)
         said = said if isinstance(reply, str) else Message("assistant", tool_calls=(reply,), usage=paid)
         agent = Agent(
-            Scripted(task(content=EVIL, output=MOOD), "done"), agents={"general": AgentType(provider=Scripted(said))}
+            Scripted(task(content=EVIL, output=MOOD), "done"), agents={"general": AgentType(model=Scripted(said))}
         )
         assert (await agent.run("go")).usage.input >= 100
 

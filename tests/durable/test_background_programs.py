@@ -132,7 +132,7 @@ async def test_a_conversation_keeps_them_for_its_next_run_where_a_person_talks(
 @pytest.mark.slow
 async def test_a_sub_agents_programs_belong_to_the_run_that_it_serves(sqlite: str, tmp_path: Path) -> None:
     word = mark()
-    kind = AgentType(provider=script(start(word), "begun"), tools=("bash",))
+    kind = AgentType(model=script(start(word), "begun"), tools=("bash",))
     task = ToolCall("task", {"description": "serve", "prompt": "start the server"}, "t")
     main = agent(task, ToolCall("bash_jobs", {}, "j"), ASKING, agents={"general": kind})
     async with working(sqlite, main, tmp_path) as worker:

@@ -164,7 +164,7 @@ async def test_a_run_asks_the_model_that_it_was_begun_with_and_so_do_those_it_st
         task = ToolCall("task", {"description": "look", "prompt": "look", "agent_type": "general"}, "t")
         return script(lambda request: name if request.messages[-1].text == "look" else task, f"{name} has it done")
 
-    own = AgentType(provider=Scripted("I have my own"))
+    own = AgentType(model=Scripted("I have my own"))
     agent = Agent(script("the agent's"), agents={"general": AgentType(), "own": own}, approve=approve_all)
     async with working(sqlite, agent, tmp_path) as worker:
         worker.engine.models = named

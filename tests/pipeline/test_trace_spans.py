@@ -104,7 +104,7 @@ def test_a_sub_agent_is_a_part_of_the_trace(spans: Spans) -> None:
     task = ToolCall("task", {"description": "look", "prompt": "Look.", "agent_type": "helper"})
     agent = Agent(
         model(task, "Done."),
-        agents={"helper": AgentType(provider=model(ToolCall("task_completion", {"result": "I looked."})))},
+        agents={"helper": AgentType(model=model(ToolCall("task_completion", {"result": "I looked."})))},
         approve=approve_all,
         name="main",
     )

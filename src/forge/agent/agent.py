@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import replace
@@ -218,13 +227,18 @@ class Agent(Generic[OutputT, DepsT]):
                 self.while_open(partial(mount_source, self.registry, item))
             else:
                 self.registry.add(item)
+                if (opens := getattr(item, "opens", None)) is not None:  # an agent as a tool, with sources of its own
+                    self.while_open(opens)
         for spec in () if isinstance(tools, ToolRegistry) else self.registry.unavailable:
             error = explain_unavailable(spec)
             log.warning("%s. %s", error.message, error.suggestion)
         if self._agents is not None:
             from forge.agent.subagent import Task  # loads what only sub-agents need
 
-            self.registry.add(Task(lambda: self, self._agents))
+            task = Task(lambda: self, self._agents)
+            self.registry.add(task)
+            if not self._opening.contexts:  # else there are more tools once it is open
+                task.check_tools(self.registry)
         for one in (task_completion, ask_question, converse):
             found = self.registry.get(one.spec.name)
             if found is None:
@@ -339,6 +353,36 @@ class Agent(Generic[OutputT, DepsT]):
         finally:
             _overrides.set(before)
 
+    def as_tool(self, name: str = "", description: str = "", *, ends_turn: bool = False) -> Tool:
+        """Returns a tool that gives this agent a task, for the tools of another agent.
+
+        This agent keeps its own model, tools, instructions, limits and rules. Each of its calls passes its own rules
+        and approver, then those of the agent that calls it. Its tokens and cost count for that agent, too.
+
+        Args:
+            name: the tool's name; by default the agent's.
+            description: what the other model reads about it; by default the name and the tools of this agent.
+            ends_turn: True: this agent's answer is the answer of the run, as when a desk hands a person over.
+
+        Example:
+            >>> poet = Agent(Scripted("Roses are red."), name="poet")
+            >>> model = Scripted(ToolCall("poet", {"prompt": "About roses."}), "Here it is.")
+            >>> agent = Agent(model, tools=[poet.as_tool()], policy=rules("allow execute"))
+            >>> agent.run_sync("A poem, please.").messages[2].text
+            'Roses are red.'
+        """
+        from forge.agent.subagent import AgentTool
+
+        def find() -> Agent[Any, Any]:
+            agent = find_override(self)
+            agent._opening.check()
+            return agent
+
+        made = AgentTool(find, self.end_session, _open_with_caller(self))
+        listed = ", ".join(spec.name for spec in self.registry.specs() if not spec.only_talks)
+        made.describe(name or self.name, description, listed, ends_turn=ends_turn)
+        return made
+
     def subagent(self, agent_type: str = "", task: Tool | None = None) -> Agent[Any]:
         """Returns the agent for tasks of a type: this agent with that type's prompt, model, tools and limits.
 
@@ -357,7 +401,7 @@ class Agent(Generic[OutputT, DepsT]):
         chosen = task.type_of("" if is_default else agent_type)
         return self.replace(
             name=f"{self.name}/{agent_type or 'general'}",
-            model=chosen.provider,
+            model=chosen.model,
             tools=task.tools_of(chosen, self.registry),
             instructions=chosen.prompt,
             limits=self._limits_of(chosen),
@@ -366,7 +410,7 @@ class Agent(Generic[OutputT, DepsT]):
 
     def _limits_of(self, chosen: AgentType) -> Limits:
         """Returns a sub-agent's limits: with the same model, it has the price of this agent."""
-        if chosen.provider is not None or chosen.limits.price is not None:
+        if chosen.model is not None or chosen.limits.price is not None:
             return chosen.limits
         return replace(chosen.limits, price=self.limits.price)
 
@@ -735,6 +779,20 @@ def find_override(agent: Agent[OutputT, DepsT]) -> Agent[OutputT, DepsT]:
     return overrides.get(agent, agent) if overrides else agent
 
 
+def _open_with_caller(agent: Agent[Any, Any]) -> Callable[[], AbstractAsyncContextManager[None]] | None:
+    """Returns what opens an agent together with one whose tool it is; None where it has nothing to open."""
+
+    @asynccontextmanager
+    async def open_once() -> AsyncIterator[None]:
+        if find_override(agent)._opening.is_open:
+            yield
+        else:
+            async with agent:
+                yield
+
+    return open_once if agent._opening.contexts else None
+
+
 def _replace_system(conversation: Conversation, text: str) -> None:
     """Shows the model other instructions than those that the conversation began with."""
     before, *rest = conversation.shown
@@ -745,6 +803,6 @@ def _replace_system(conversation: Conversation, text: str) -> None:
 def _check_is_no_agent(item: object) -> None:
     if isinstance(item, Agent):
         raise DefinitionError(
-            f"Agent(tools=[{item!r}]): an agent is not a tool; give the model sub-agents with Agent(agents={{…}}), or "
-            "write a function that awaits `agent.run(task)` and returns the text of its result"
+            f"Agent(tools=[{item!r}]): an agent is not a tool; give the model its `as_tool()`, or sub-agents with "
+            "Agent(agents={…})"
         )

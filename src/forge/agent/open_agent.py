@@ -27,7 +27,7 @@ class OpenAgent:
         self.inbox = Inbox()
         self.sessions: set[str] = set()  # named sessions: their programs end with the agent
         self._stack = AsyncExitStack()
-        self._is_open = False
+        self.is_open = False
 
     def fork(self) -> OpenAgent:
         """Returns the same with background work and an opening of its own."""
@@ -42,16 +42,16 @@ class OpenAgent:
         except BaseException:
             await self.close()
             raise
-        self._is_open = True
+        self.is_open = True
 
     async def close(self) -> None:
-        self._is_open = False
+        self.is_open = False
         while self.sessions:
             end_started(self.sessions.pop())
         await self._stack.aclose()
 
     def check(self) -> None:
-        if self.contexts and not self._is_open:
+        if self.contexts and not self.is_open:
             raise RuntimeError("this agent mounts tool sources: use it inside `async with agent:`")
 
 

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, NamedTuple, Protocol
 
-from forge.agent.conversation import Conversation
+from forge.agent.conversation import Conversation, Prepare
+from forge.agent.instructions import evaluate_instructions
 from forge.agent.labels import collect_labels
 from forge.agent.limits import Limits
 from forge.agent.loop import LoopSettings
+from forge.agent.output import Structured
 from forge.agent.quarantine import QuarantinedTask, quarantine_task, read_shape
 from forge.agent.result import RunResult
-from forge.core.context import Scope, ToolContext
+from forge.core.arguments.explain import near
+from forge.core.context import ClosedGate, Scope, ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.execution.background import BackgroundWork
 from forge.core.executor import Step, ToolExecutor
@@ -26,8 +30,13 @@ from forge.core.messages import Message
 from forge.core.provider import Provider
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
+from forge.core.secrets import Secrets
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
+from forge.models.vendors import find_model
+from forge.permissions.gate import Grant, JoinedGate, JoinedGrant, PolicyGate
+from forge.pipeline.authorize import Authorize
+from forge.pipeline.label_results import LabelResults
 from forge.tools.conversation import task_completion
 
 MOST_TASKS = 100  # whose histories are kept for resuming
@@ -41,7 +50,7 @@ class AgentType:
     Args:
         prompt: the sub-agent's instructions.
         tools: names or groups of the parent's tools; by default all that only read.
-        provider: another model than the parent's.
+        model: another model than the parent's: a name, or a provider.
         limits: the limits of one task.
         quarantine: True: each task of this type is a quarantined one, without tools.
 
@@ -52,11 +61,13 @@ class AgentType:
 
     prompt: str = "You work on one task for another agent. Do it, then call task_completion with what you found out."
     tools: tuple[str, ...] = ()
-    provider: Provider | None = None
+    model: str | Provider | None = None
     limits: Limits = field(default_factory=lambda: BUDGET)
     quarantine: bool = False
 
     def __post_init__(self) -> None:
+        if isinstance(self.model, str):
+            object.__setattr__(self, "model", find_model(self.model))
         if self.quarantine and self.tools:
             raise DefinitionError("AgentType(quarantine=True, tools=…): a sub-agent in quarantine has no tools")
 
@@ -195,6 +206,7 @@ class Task(
     def tools_of(self, chosen: AgentType, registry: ToolRegistry) -> ToolRegistry:
         """Selects some of the parent's tools: never this one, so that sub-agents have no sub-agents of their own."""
         wanted = set(chosen.tools)
+        self._check_names(chosen, registry)
         picked = registry.select(
             lambda spec: (
                 not spec.only_talks
@@ -209,11 +221,155 @@ class Task(
             picked.defer(())  # the tools of an agent type are listed: all of them are sent
         return picked
 
+    def check_tools(self, registry: ToolRegistry) -> None:
+        """Raises `DefinitionError` where a type has a tool that the agent does not have."""
+        try:
+            for chosen in self.types.values():
+                self._check_names(chosen, registry)
+        except ToolError as error:
+            raise DefinitionError(f"{error.message}. {error.suggestion}") from None
+
+    def _check_names(self, chosen: AgentType, registry: ToolRegistry) -> None:
+        known = {name for one in registry.values() for name in (one.spec.name, one.spec.origin, *one.spec.groups)}
+        known |= {spec.name for spec in registry.unavailable}
+        for name in chosen.tools:
+            if name not in known:
+                kind = next((key for key, one in self.types.items() if one is chosen), "")
+                hint = near(name, sorted(known), 1)
+                advice = f"Did you mean {hint[0]!r}?" if hint else "Name tools or groups of the agent."
+                message = f"choosing the tools of the sub-agent {kind!r}: the agent has no tool or group {name[:80]!r}"
+                raise ToolError(message, ErrorKind.CONFIG, advice)
+
     def _keep(self, key: tuple[str, str], history: list[Message]) -> None:
         self._histories[key] = history
         self._histories.move_to_end(key)
         if len(self._histories) > MOST_TASKS:
             self._histories.popitem(last=False)
+
+
+# An agent as a tool of another one.
+
+
+MOST_NESTED = 5  # agents that call each other
+
+
+class WholeAgent(Protocol):
+    """The part of an `Agent` that a tool of it needs."""
+
+    name: str
+    instructions: Any
+    options: dict[str, Any]
+    registry: ToolRegistry
+    steps: tuple[Step, ...]
+    secrets: Secrets
+
+    async def with_deps(self, scope: Scope) -> Scope: ...
+    def structure(self, scope: Scope) -> Structured | None: ...
+    def begin(self, prompt: str, history: None, session: str, instructions: str | None) -> Conversation: ...
+    def make_shortening(self, scope: Scope) -> Prepare: ...
+
+    async def drive(
+        self,
+        executor: ToolExecutor,
+        conversation: Conversation,
+        scope: Scope,
+        settings: LoopSettings,
+        *,
+        structured: Structured | None,
+    ) -> RunResult[Any]: ...
+
+
+class AgentTool(Tool, name="agent", permissions={"execute"}, target="prompt", timeout=None):
+    """Give a task to another agent and get its answer. It sees the prompt, not this conversation."""
+
+    reports_usage = True  # of the agent's model
+
+    def __init__(
+        self,
+        find: Callable[[], WholeAgent],
+        forget: Callable[[str], None],
+        opens: Callable[[], AbstractAsyncContextManager[None]] | None,
+    ) -> None:
+        """`find` returns the agent, `forget` ends a session of it, and `opens` opens its sources of tools."""
+        self.opens = opens
+        self._find, self._forget = find, forget
+        self._forgetting: set[str] = set()
+
+    def describe(self, name: str, description: str, tools: str, *, ends_turn: bool) -> None:
+        """Sets what the other model reads about it."""
+        text = description or " ".join(filter(None, (self.spec.description, tools and f"It has the tools {tools}.")))
+        self.spec = self.spec.changed(name=name, description=text, ends_turn=ends_turn)
+
+    async def run(
+        self, ctx: ToolContext, prompt: Annotated[str, "All that it must know, and what to answer."]
+    ) -> ToolResult:
+        if ctx.scope.agent.count("/") >= MOST_NESTED:
+            message = f"{MOST_NESTED} agents have called each other, and no more may"
+            raise ToolError(message, ErrorKind.USER, "Do this part yourself.")
+        agent = self._find()
+        ctx.progress(f"Agent: {agent.name}")
+        inside = task_delegate.set(None)  # its own sub-agents are part of this call
+        try:
+            result = await _work_for(agent, ctx, prompt, _join_steps(agent.steps, ctx))
+        finally:
+            task_delegate.reset(inside)
+        if result.reason == "waiting":
+            message = f"the agent {agent.name!r} needs an answer that a stored run cannot wait for inside a call"
+            hint = "Do this part yourself; or a rule has to allow it."
+            raise ToolError(message, ErrorKind.PERMISSION, hint)
+        return replace(make_report(result, "", agent.name), labels=collect_labels(result.messages))
+
+    def forget_session(self, session_id: str) -> None:
+        """Forgets what the agent's steps and tools know of a session. Agents may be tools of each other."""
+        if session_id not in self._forgetting:
+            self._forgetting.add(session_id)
+            try:
+                self._forget(session_id)
+            finally:
+                self._forgetting.discard(session_id)
+
+
+async def _work_for(agent: WholeAgent, ctx: ToolContext, prompt: str, steps: Iterable[Step]) -> RunResult[Any]:
+    """Runs a task of an agent inside a call of another one: in its session, with its events, through these steps."""
+    scope = await agent.with_deps(replace(ctx.scope, agent=f"{ctx.scope.agent}/{agent.name}", message_id=""))
+    structured = agent.structure(scope)
+    registry = agent.registry if structured is None else structured.offer(agent.registry)
+    await registry.ready(scope)
+    background = ctx.owner if isinstance(ctx.owner, BackgroundWork) else None  # the caller learns how it ends
+    secrets = ctx.activity.secrets
+    secrets.include(agent.secrets)
+    executor = ToolExecutor(registry, steps, ctx.activity, secrets, background)
+    text = await evaluate_instructions(agent.instructions, scope)
+    settings = LoopSettings(
+        options=agent.options if structured is None else structured.add_format(agent.options),
+        prepare=agent.make_shortening(scope),
+        announce=False,
+    )
+    conversation = agent.begin(prompt, None, scope.session_id, text)
+    return await agent.drive(executor, conversation, scope, settings, structured=structured)
+
+
+def _join_steps(steps: Iterable[Step], ctx: ToolContext) -> list[Step]:
+    """Returns the steps of an agent that works for a call, with the gate of that call inside its own."""
+    gate = ctx.gate.gate if isinstance(ctx.gate, Grant | JoinedGrant) else None
+    if gate is None:
+        if not isinstance(ctx.gate, ClosedGate):  # a gate of another kind, which cannot be joined
+            message = (
+                f"{ctx.spec.name} works under its own rules and those of its caller, whose gate is of another kind"
+            )
+            raise ToolError(message, ErrorKind.CONFIG, "Use the standard steps, with a PolicyGate.")
+        return [*steps]  # the caller's steps have no gate
+    joined: list[Step] = [
+        Authorize(JoinedGate(one.gate, gate))
+        if isinstance(one, Authorize) and isinstance(one.gate, PolicyGate)
+        else one
+        for one in steps
+    ]
+    if not any(isinstance(one, Authorize) and isinstance(one.gate, JoinedGate) for one in joined):
+        joined.insert(0, Authorize(gate))
+    if gate.labels is not None and not any(isinstance(one, LabelResults) for one in joined):
+        joined.insert(0, LabelResults(gate.labels))
+    return joined
 
 
 def make_report(result: RunResult, task_id: str, description: str) -> ToolResult:
@@ -226,7 +382,7 @@ def make_report(result: RunResult, task_id: str, description: str) -> ToolResult
     }
     error = result.error.text() if result.error is not None else ""
     said = result.text or ("" if error else "The sub-agent said nothing.")
-    text = "\n".join(filter(None, (said, error, f"\n[task_id: {task_id}]")))
+    text = "\n".join(filter(None, (said, error, task_id and f"\n[task_id: {task_id}]")))
     if result.reason not in ("answer", "task_completion", "converse"):
         text = f"The sub-agent ended early ({result.reason}). What there is:\n{text}"
     return ToolResult(for_llm=text, title=description, data=data, failure=result.error)

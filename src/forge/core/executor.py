@@ -261,6 +261,9 @@ class ToolExecutor:
         end_started(session_id)  # background work may have started programs meanwhile
         self.clear_state(session_id)
         self.registry.forget(session_id)
+        for one in self.registry.values():
+            if (forget := getattr(one, "forget_session", None)) is not None:  # it has steps of its own
+                forget(session_id)
 
     def clear_turn(self) -> None:
         """Begins a new turn: earlier calls may be made again."""

@@ -458,6 +458,118 @@ class PolicyGate:
         return f"<PolicyGate {self.policy!r:.80}>"
 
 
+class JoinedGate(PolicyGate):
+    """Two gates that both must let a call pass: that of an agent, then that of the agent it works for."""
+
+    def __init__(self, own: PolicyGate, outer: PolicyGate) -> None:
+        super().__init__(own.policy, own.approve, False)
+        self.own, self.outer = own, outer
+        self.labels = outer.labels if outer.labels is not None else own.labels
+
+    def concerns(self, spec: ToolSpec) -> bool:
+        return self.own.concerns(spec) or self.outer.concerns(spec)
+
+    async def require(self, ctx: ToolContext, permission: Permission, target: str) -> None:
+        await self.own.require(ctx, permission, target)
+        await self.outer.require(ctx, permission, target)
+
+    async def authorize(self, ctx: ToolContext) -> ToolContext:
+        """Asks both. What a person of the outer one changed, the own one judges again."""
+        for _ in range(ROUNDS):
+            own = await self.own.authorize(ctx)
+            both = await self.outer.authorize(own)
+            if gate_of(both).edited is None:
+                return both.replace(gate=JoinedGrant(self, gate_of(own), gate_of(both)))
+            edited = both
+            again = await self.own.authorize(edited)
+            if gate_of(again).edited is None:
+                return again.replace(gate=JoinedGrant(self, gate_of(again), gate_of(edited)))
+            ctx = again
+        raise ToolError(f"two people changed its arguments {ROUNDS} times", ErrorKind.PERMISSION, "Ask what they want.")
+
+    def judge(self, ctx: ToolContext, permission: Permission | None = None, target: str = "") -> Ruling:
+        rulings = [gate.judge(ctx, permission, target) for gate in (self.own, self.outer)]
+        return strictest(rulings) or rulings[0]
+
+    async def confirm(self, ctx: ToolContext, question: str) -> bool:
+        return await self.own.confirm(ctx, question) and await self.outer.confirm(ctx, question)
+
+    async def ask(self, ctx: ToolContext, request: PermissionRequest) -> Answer:
+        answer = await self.own.ask(ctx, request)
+        return answer if answer.kind == "no" else await self.outer.ask(ctx, request)
+
+    async def fill_form(self, ctx: ToolContext, message: str, form: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """A form decides nothing: the person of the outer run fills it in."""
+        return await self.outer.fill_form(ctx, message, form)
+
+    def forget(self, session_id: str = "") -> None:
+        self.own.forget(session_id)
+
+    def remembered(self, session_id: str) -> list[str]:
+        return [*self.own.remembered(session_id), *self.outer.remembered(session_id)]
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class JoinedGrant(CallGate):
+    """The permissions that both gates granted to one call. Everything more needs both of them, too."""
+
+    gate: JoinedGate
+    own: CallGate
+    outer: CallGate
+
+    judges = True
+
+    @property
+    def review(self) -> bool:  # type: ignore[override]
+        return self.own.review or self.outer.review
+
+    @property
+    def edited(self) -> Mapping[str, Any] | None:  # type: ignore[override]
+        return self.outer.edited if self.own.edited is None else self.own.edited
+
+    @property
+    def feedback(self) -> Sequence[str]:  # type: ignore[override]
+        return [*self.own.feedback, *self.outer.feedback]
+
+    @property
+    def policy(self) -> Policy | None:  # type: ignore[override]
+        return self.own.policy
+
+    async def require(self, ctx: ToolContext, permission: Permission, target: str) -> None:
+        await self.own.require(ctx, permission, target)
+        await self.outer.require(ctx, permission, target)
+
+    def judge(self, ctx: ToolContext, permission: Permission | None = None, target: str = "") -> Ruling:
+        rulings = [grant.judge(ctx, permission, target) for grant in (self.own, self.outer)]
+        return strictest(rulings) or rulings[0]
+
+    def rule_allows(self, ctx: ToolContext, permission: Permission) -> bool:
+        return self.own.rule_allows(ctx, permission) and self.outer.rule_allows(ctx, permission)
+
+    async def confirm(self, ctx: ToolContext, question: str) -> bool:
+        return await self.gate.confirm(ctx, question)
+
+    async def ask(self, ctx: ToolContext, request: PermissionRequest) -> Answer:
+        return await self.gate.ask(ctx, request)
+
+    async def fill_form(self, ctx: ToolContext, message: str, form: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        return await self.gate.fill_form(ctx, message, form)
+
+    async def show_result(self, ctx: ToolContext, result: ToolResult) -> ToolResult:
+        return await self.outer.show_result(ctx, await self.own.show_result(ctx, result))
+
+    def remembered(self, session_id: str) -> list[str]:
+        return self.gate.remembered(session_id)
+
+    async def authorize(self, inner: ToolContext) -> ToolContext:
+        return await self.gate.authorize(inner)
+
+    def adopt(self, inner: CallGate, edited: Mapping[str, Any]) -> None:
+        own, outer = (inner.own, inner.outer) if isinstance(inner, JoinedGrant) else (inner, inner)
+        self.own.adopt(own, edited)
+        self.outer.adopt(outer, edited)
+
+
 def _make_need(ctx: ToolContext, found: JudgedRequest) -> PermissionNeed:
     permission, target, ruling = found
     return PermissionNeed(permission, target, ruling, (permission, target, identity(permission, target, ctx.scope)))

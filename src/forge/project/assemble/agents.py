@@ -69,7 +69,7 @@ def _agent_type(entry: SubAgentEntry) -> AgentType:
     return AgentType(
         prompt=entry.prompt or standard.prompt,
         tools=entry.tools,
-        provider=provider_for(entry.model) if entry.model else None,
+        model=provider_for(entry.model) if entry.model else None,
         limits=limits_of(entry.limits, standard.limits),
         quarantine=entry.quarantine,
     )
