@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -11,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from forge import Agent, ToolCall, ToolContext, ToolResult, tool
 from tests import programs
 from tests.durable._placed import agent
-from tests.durable.working import answered, begun, ended, rested, told, working
+from tests.durable.working import answered, begun, ended, rested, script, told, working
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,3 +80,58 @@ async def test_a_call_that_was_placed_is_not_done_again_by_a_worker_that_could_d
         run = await ended(worker)
         assert run.status == "finished"
         assert (tmp_path / "rendered").read_text() == f"cat {os.getpid()}\n"
+
+
+@pytest.mark.parametrize("goes_on", [True, False], ids=["in the background", "at once"])
+async def test_a_placed_call_that_goes_on_in_the_background_brings_back_its_result(
+    sqlite: str, tmp_path: Path, goes_on: bool
+) -> None:
+    ready = asyncio.Event()
+
+    @tool(runs_on="gpu")
+    async def render(ctx: ToolContext) -> ToolResult:
+        """Render a picture."""
+
+        async def work() -> str:
+            await ready.wait()
+            return "the picture is done"
+
+        return ctx.background(work(), "it goes on") if goes_on else ToolResult.of("the picture is done")
+
+    subject = Agent(script(ToolCall("render", {}, "r1"), "thanks"), tools=[render])
+    async with working(sqlite, subject, tmp_path, offers=["gpu"]) as worker:
+        await begun(worker)
+        await rested(worker)
+        ready.set()
+        run = await ended(worker)
+        assert run.status == "finished"
+        assert told(worker) == ["the picture is done"]
+
+
+async def test_a_placed_call_in_the_background_ends_when_its_run_is_cancelled(sqlite: str, tmp_path: Path) -> None:
+    started, stopped = asyncio.Event(), asyncio.Event()
+
+    @tool(runs_on="gpu")
+    async def render(ctx: ToolContext) -> ToolResult:
+        """Render a picture."""
+
+        async def work() -> str:
+            started.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                stopped.set()
+            return ""
+
+        return ctx.background(work(), "it goes on")
+
+    subject = Agent(script(ToolCall("render", {}, "r1"), "thanks"), tools=[render])
+    async with working(sqlite, subject, tmp_path, offers=["gpu"]) as worker:
+        await begun(worker)
+        child = (await rested(worker)).waits[0].detail["run"]
+        await asyncio.wait_for(started.wait(), 60)
+        worker.store.request_cancel(child)
+        await asyncio.wait_for(stopped.wait(), 60)
+        assert (await ended(worker, child)).status == "cancelled"
+        await ended(worker)
+        assert "ended without a result: cancelled" in told(worker)[0]

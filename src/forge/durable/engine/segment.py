@@ -256,6 +256,8 @@ class SegmentRun:
             if labels is not None:
                 labels.follow(self.conversation.messages)  # what the run has read that makes the call
             (result,) = await executor.execute_all([call], scope)
+            if result.pending:  # nothing resumes this run, so it ends with the work itself
+                result = await executor.background.await_call(scope.session_id, call.id)
         if find_waiting(result) is not None:
             return self.make_outcome("waiting", executor.waits)
         ended = RunResult(text=result.for_llm, reason="answer", turns=0, calls=1, messages=[])
