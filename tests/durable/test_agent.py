@@ -67,6 +67,32 @@ async def test_a_run_that_waits_says_so_and_goes_on_when_answered(sqlite: str, t
         assert (result.text, result.reason) == ("done", "answer")
 
 
+async def test_an_approval_is_for_the_tool_as_it_was_reshaped(sqlite: str, tmp_path: Path) -> None:
+    @tool(permissions={"write"})
+    def send(to: str, bank: str = "first", currency: str = "EUR") -> str:
+        """Send money."""
+        return f"sent to {to} by {bank} in {currency}"
+
+    def make(bank: str) -> Agent[Any]:
+        made = send.reshaped(name="transfer", rename={"to": "person"}, fixed={"bank": bank}, hide=["currency"])
+        return Agent(script(ToolCall("transfer", {"person": "Ada"}, "t"), "done"), tools=[made])
+
+    async with DurableAgent(make("second"), sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        waiting = await durable.run("pay Ada")
+        shown = {"person": "Ada", "bank": "second", "currency": "EUR"}
+        assert [one.request["arguments"] for one in durable.runs.questions(waiting.run_id)] == [shown]
+        with pytest.raises(ToolError, match="not valid for transfer"):
+            await durable.answer(waiting.run_id, Answer("once", arguments={**shown, "bank": "third"}))
+        result = await durable.answer(waiting.run_id, Answer("once", arguments={**shown, "person": "Bob"}))
+        said = [message.text for message in result.messages if message.role == "tool"]
+        assert said[0].startswith("sent to Bob by second in EUR")
+    async with DurableAgent(make("second"), sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        other = await durable.run("pay Ada again")
+    async with DurableAgent(make("third"), sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        again = await durable.answer(other.run_id, Answer.ONCE)
+        assert again.reason == "waiting"  # the yes was for another bank
+
+
 async def test_it_goes_on_in_another_program_the_next_day(sqlite: str, tmp_path: Path) -> None:
     agent = Agent(script(ToolCall("pay", {"name": "Ada"}, "p"), "done"), tools=[pay])
     async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path)) as durable:

@@ -26,7 +26,7 @@ from forge.core.plain_values import brief, clip_bytes, text_of
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
-from forge.core.tool import DeferredTool, Tool
+from forge.core.tool import Tool
 
 log = logging.getLogger("forge.tools")
 logging.getLogger("forge").addHandler(logging.NullHandler())  # silent unless an application sets up logging
@@ -278,8 +278,7 @@ class ToolExecutor:
     async def _initialise(self, ctx: ToolContext) -> _ToolChain:
         """Builds a deferred tool and composes its chain again, since its spec is known only now."""
         tool = self.registry.find(ctx.call.name)
-        if isinstance(tool, DeferredTool):
-            tool.take_scope(ctx.scope)
+        tool._take_scope(ctx.scope)
         try:
             await Deadline(tool.ready(), tool.spec.timeout)
         except DeadlinePassed:

@@ -13,7 +13,7 @@ from forge.core.context import Scope
 from forge.core.errors import DefinitionError, DuplicateToolError
 from forge.core.extras import is_installed
 from forge.core.spec import Category, Permission, PermissionName, ToolSpec
-from forge.core.tool import DeferredTool, FunctionTool, Tool, UnavailableTool, are_alike, check_parameters, unknown
+from forge.core.tool import FunctionTool, Tool, UnavailableTool, are_alike, check_parameters, unknown
 
 ToolSource = AbstractAsyncContextManager[Sequence[Tool]]
 """Tools that need something kept open: an MCP server, an HTTP client, a watched folder. `async with` opens them.
@@ -168,8 +168,8 @@ class ToolRegistry(Mapping[str, Tool]):
     async def ready(self, scope: Scope | None = None) -> None:
         """Awaits every definition that is built on first use. `scope`: for initialisers that take one."""
         for one in tuple(self._tools.values()):
-            if scope is not None and isinstance(one, DeferredTool):
-                one.take_scope(scope)
+            if scope is not None:
+                one._take_scope(scope)
             await one.ready()
 
     def specs(self, session_id: str = "local") -> list[ToolSpec]:

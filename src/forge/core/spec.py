@@ -161,6 +161,7 @@ class ToolSpec:
         returns: the schema of the value that a call returns; None: text, or unknown.
         aliases: other names of the tool.
         argument_aliases: other names of parameters, each with its parameter.
+        fixed: arguments of every call that no model can set; `Tool.reshaped` fills it.
         category: where it comes from.
         groups: names of groups, such as "code-agent".
         permissions: the effects that every call has.
@@ -209,6 +210,7 @@ class ToolSpec:
     returns: Lazy[JsonSchema | None] = Lazy(None)
     aliases: tuple[str, ...] = ()
     argument_aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     category: Category = Category.CUSTOM
     groups: frozenset[str] = frozenset()
     permissions: frozenset[Permission] = frozenset()

@@ -191,6 +191,25 @@ class Tool(TypedTool[NeedsT]):
         check_initialiser(name, definition, Tool)
         return DeferredTool(name, definition, traits)
 
+    def reshaped(
+        self,
+        *,
+        name: str = "",
+        description: str = "",
+        rename: Mapping[str, str] | None = None,
+        hide: Collection[str] = (),
+        fixed: Mapping[str, Any] | None = None,
+    ) -> Tool:
+        """Returns this tool as a model shall see it; the code behind it gets its own names.
+
+        `rename` maps parameters to new names. `hide` leaves out parameters, which keep their defaults. `fixed` gives
+        arguments that no model can set; rules, labels and questions see them like all others. Raises `DefinitionError`
+        for a parameter that there is not.
+        """
+        from forge.core.reshaped import ReshapedTool  # few tools are
+
+        return ReshapedTool(self, name, description, rename, hide, fixed)
+
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         """Checks the arguments that the model sent. Raises `ToolError` in words the model can act on."""
         self.show_settings()  # the spec may be another than at the beginning
@@ -244,12 +263,19 @@ class Tool(TypedTool[NeedsT]):
     async def ready(self) -> None:
         """Awaits everything that the spec needs to be complete."""
 
+    def _take_scope(self, scope: Scope) -> None:
+        """Keeps the scope of the first agent or call that needs the tool, where the tool is built for one."""
+
     def reset(self) -> None:
         """Forgets the initialised state: called when the tool is registered again."""
 
     def inside(self, registry: Any) -> Tool:
         """Returns the tool for another registry: itself, unless it works on the registry."""
         return self
+
+    def _unwrap(self, arguments: Mapping[str, Any]) -> tuple[Tool, Mapping[str, Any]]:
+        """Returns the tool whose code runs, and the parsed arguments as it takes them."""
+        return self, arguments
 
     def argument_defaults(self) -> Mapping[str, Any]:
         """Returns the defaults that the code behind the tool has for its parameters."""
@@ -425,8 +451,7 @@ class DeferredTool(Tool):
             **_plain(traits),
         )
 
-    def take_scope(self, scope: Scope) -> None:
-        """Keeps the scope for the initialiser: that of the first agent or call which needs the tool."""
+    def _take_scope(self, scope: Scope) -> None:
         if self._scope is None and self._takes_scope:
             self._scope = scope
 
@@ -451,6 +476,9 @@ class DeferredTool(Tool):
             description=lambda: self._initialise_now().spec.description,
             parameters=lambda: self._initialise_now().spec.parameters,
         )
+
+    def _unwrap(self, arguments: Mapping[str, Any]) -> tuple[Tool, Mapping[str, Any]]:
+        return self._initialise_now()._unwrap(arguments)
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         return self._initialise_now().parse(arguments)

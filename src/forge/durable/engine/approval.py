@@ -123,8 +123,11 @@ def _accepted_arguments(request: PermissionRequest) -> dict[str, Any] | None:
 
 
 def _schema(request: PermissionRequest) -> dict[str, Any]:
-    spec = request.spec
-    return object_of({"parameters": spec.parameters, "aliases": dict(spec.argument_aliases), "strict": spec.strict})
+    spec, parameters = request.spec, request.spec.parameters
+    if spec.fixed:  # they are among the arguments that the person sees
+        fixed = {key: {"const": value} for key, value in spec.fixed.items()}
+        parameters = {**parameters, "properties": {**parameters.get("properties", {}), **fixed}}
+    return object_of({"parameters": parameters, "aliases": dict(spec.argument_aliases), "strict": spec.strict})
 
 
 def _definition(request: PermissionRequest) -> str:

@@ -40,7 +40,7 @@ from forge.core.provider import Provider
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
-from forge.core.tool import DeferredTool, Tool
+from forge.core.tool import Tool
 from forge.core.untrusted import one_line
 from forge.mcp.prompts import Prompt
 from forge.mcp.resources import Resource
@@ -259,8 +259,7 @@ class Offer:
     async def _prepare_tools(self) -> None:
         late = [one for one in self.registry.values() if not one.is_ready]
         for one in late:
-            if isinstance(one, DeferredTool):
-                one.take_scope(self.scope)
+            one._take_scope(self.scope)
         if late:
             await asyncio.gather(*map(_await_ready, late))
 

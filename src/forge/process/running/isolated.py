@@ -29,7 +29,7 @@ from forge.core.files import check_held
 from forge.core.plain_values import text_of
 from forge.core.result import ToolResult
 from forge.core.spec import LATE, ToolSpec
-from forge.core.tool import DeferredTool, FunctionTool, SchemaTool, Tool
+from forge.core.tool import FunctionTool, SchemaTool, Tool
 from forge.process.running.run import signal_name, slots
 from forge.process.running.supervisor import Program, start
 
@@ -40,7 +40,7 @@ LONGEST_LINE = 512 * 1024 * 1024  # bytes of one message from the child
 
 async def run_isolated(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
     """Starts a fresh interpreter, runs the tool there, and kills all its processes when this coroutine ends."""
-    work = _encode_work(tool._initialise_now() if isinstance(tool, DeferredTool) else tool, arguments, ctx)
+    work = _encode_work(*tool._unwrap(arguments), ctx)
     async with slots:
         program = start(
             [sys.executable, "-P", "-c", "from forge.process.running.isolated_child import run_child; run_child()"],

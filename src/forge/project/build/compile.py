@@ -471,6 +471,8 @@ def entry_of(spec: ToolSpec) -> dict[str, Any]:
         "timeout": spec.timeout,
         "schema": schema_path(spec.name),
     }
+    if spec.fixed:
+        entry["fixed"] = dict(spec.fixed)
     if spec.rate is not None:
         entry["rate"] = spec.rate._asdict()
     if spec.max_concurrency:
