@@ -199,7 +199,7 @@ class Tool(TypedTool[NeedsT]):
         rename: Mapping[str, str] | None = None,
         hide: Collection[str] = (),
         fixed: Mapping[str, Any] | None = None,
-    ) -> Tool:
+    ) -> Tool[NeedsT]:
         """Returns this tool as a model shall see it; the code behind it gets its own names.
 
         `rename` maps parameters to new names. `hide` leaves out parameters, which keep their defaults. `fixed` gives
