@@ -73,6 +73,9 @@ MENDED = [
     (list[str], "a [b]", ["a [b]"]),
     (dict[str, bool | None], "{'a': True, 'b': None}", {"a": True, "b": None}),
     (list[int], "[1, 2]", [1, 2]),
+    (Literal["it's", "red"], "RED", "red"),
+    (Literal["it's", "red"], "It's", "it's"),
+    (Literal["yes or no", "maybe"], "Yes or no", "yes or no"),
     (list[int], ["1", 2], [1, 2]),
     (list[int], "5", [5]),
     (list[int], 5, [5]),
@@ -433,3 +436,10 @@ def test_text_and_object_arguments_are_checked_alike():
             assert as_object.is_error == as_text.is_error
             if as_object.failure is not None and as_text.failure is not None:
                 assert as_object.failure.message == as_text.failure.message
+
+
+def test_a_choice_with_an_or_inside_is_shown_as_it_is():
+    for made in twins(Literal["yes or no", "maybe"], []):
+        message = refusal(made, {"x": "yes or not"}).for_llm
+        assert "is not one of 'yes or no', 'maybe'" in message
+        assert 'did you mean "yes or no"?' in message

@@ -372,3 +372,18 @@ def test_a_list_of_items_is_shown_as_today_s_drafts_spell_it(dialect):
     assert parameters["properties"]["pair"] == {"type": "array", "prefixItems": pair["items"], "items": False}
     assert parameters["properties"]["plain"]["items"] == {"type": "string"}
     assert "$schema" not in parameters
+
+
+def test_gemini_gets_what_a_reference_to_another_place_points_to():
+    parameters = {
+        "type": "object",
+        "properties": {
+            "from": {"type": "integer"},
+            "to": {"$ref": "#/properties/from"},
+            "via": {"$ref": "#/$defs/a~1b"},
+        },
+        "$defs": {"a/b": {"type": "boolean"}},
+    }
+    made = Tool.from_schema("move", "Move.", parameters, lambda **sent: sent)
+    shown = spelled(made, "gemini")["parameters"]["properties"]
+    assert (shown["to"]["type"], shown["via"]["type"]) == ("integer", "boolean")

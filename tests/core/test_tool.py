@@ -494,6 +494,24 @@ async def test_an_async_initialiser_is_awaited_by_ready_and_only_once():
     assert result.for_llm == "2"
 
 
+async def test_a_cancelled_call_does_not_stop_an_initialiser_that_others_wait_for():
+    calls: list[str] = []
+    let_go = asyncio.Event()
+
+    async def initialise():
+        await let_go.wait()
+        return _adder(calls)()
+
+    runs = executor(Tool.define("plus", initialise))
+    first, second = (asyncio.create_task(runs.execute(ToolCall("plus", {"number": 1}), SCOPE)) for _ in range(2))
+    while not first.cancelled():
+        first.cancel()
+        await asyncio.wait([first], timeout=0.01)
+    let_go.set()
+    assert (await second).for_llm == "2"
+    assert calls == ["initialised"]
+
+
 async def test_a_call_awaits_an_async_initialiser_itself():
     calls: list[str] = []
 

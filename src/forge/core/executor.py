@@ -484,9 +484,11 @@ async def _pass(ctx: ToolContext, result: ToolResult, looks: Iterable[Look]) -> 
         except BaseException as broken:
             if _comes_from_outside(broken):
                 raise
-            _log(ctx, logging.ERROR, "a step failed while it looked at a result of %s: %s", type(broken).__name__)
+            step, trace = step_name(getattr(look, "__self__", look)), "".join(format_exception(broken))
+            trace = ctx.activity.secrets.mask_all(trace)
+            _log(ctx, logging.ERROR, "a result of %s is withheld, because the step %s failed:\n%s", step, trace)
             kind = result.failure.kind if isinstance(result, ToolResult) and result.failure else ErrorKind.SYSTEM
             result = ToolResult.error(
-                f"{ctx.call.name}: its result is withheld, because a step failed: {text_of(broken)}", kind
+                f"{ctx.call.name}: its result is withheld, because the step {step} failed: {text_of(broken)}", kind
             )
     return result

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urldefrag, urljoin
 from weakref import WeakKeyDictionary
 
-from forge.core.arguments.outline import flatten_schema, is_flat
+from forge.core.arguments.outline import find_reference, flatten_schema, is_flat
 from forge.core.spec import JsonSchema, ToolSpec
 
 _NOT_STRICT = {
@@ -242,8 +242,7 @@ def _gemini(schema: Any, root: JsonSchema, inside: tuple[str, ...]) -> Any:
     if isinstance(reference, str):
         if reference in inside:
             return {"type": "object", "description": "the same structure again"}
-        shelf = {**root.get("definitions", {}), **root.get("$defs", {})}
-        target = shelf.get(reference.rpartition("/")[2], {})
+        target = find_reference(root, reference)
         return {**_gemini(target, root, (*inside, reference)), **_pick_keys(schema, ("description",))}
     out = _pick_keys(schema, _GEMINI)
     if isinstance(kind := out.get("type"), list):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from forge.core.arguments.dialects import modernise_schema
-from forge.core.arguments.outline import flatten_schema
+from forge.core.arguments.outline import find_reference, flatten_schema
 from forge.core.plain_values import clip_bytes
 from forge.core.spec import JsonSchema
 
@@ -51,7 +51,7 @@ def _value(schema: Any, root: JsonSchema, depth: int) -> Any:
     if not isinstance(schema, Mapping) or depth > DEEPEST:
         return "text"
     if isinstance(reference := schema.get("$ref"), str):
-        return _value(_resolve_reference(reference, root), root, depth + 1)
+        return _value(find_reference(root, reference), root, depth + 1)
     if "const" in schema:
         return schema["const"]
     if schema.get("examples"):
@@ -66,13 +66,6 @@ def _value(schema: Any, root: JsonSchema, depth: int) -> Any:
     kind = schema.get("type", "object" if "properties" in schema else "string")
     kind = next(iter(kind), "string") if isinstance(kind, list | tuple) else kind
     return _OF_TYPE.get(kind, _text)(schema, root, depth)
-
-
-def _resolve_reference(reference: str, root: JsonSchema) -> Any:
-    found: Any = root
-    for part in reference.removeprefix("#/").split("/"):
-        found = found.get(part, {}) if isinstance(found, Mapping) else {}
-    return found
 
 
 def _object(schema: Mapping[str, Any], root: JsonSchema, depth: int) -> Any:

@@ -16,6 +16,7 @@ MOST_PROBLEMS = 10  # listed in an error
 MOST_REPAIRED = 50_000  # values that are repaired in one call
 MOST_PARTS = 100_000  # lists and objects in the arguments of a call
 _STRING = re.compile(r'"[^"]*"?')  # once no quote in it is escaped; it fits at every quote, so the time is linear
+_TEXT = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")  # a text as Python writes it
 LONGEST_PROBLEM = 160
 LONGEST_PATH = 80  # characters of a name or a path in a problem
 LONGEST_CHOICES = 4_000  # characters of the choices that are compared with a value
@@ -162,8 +163,15 @@ def explain(problems: list[ArgumentProblem], known: ArgumentHelp) -> ToolError:
 
 
 def list_choices(expected: str) -> list[str]:
-    """Returns the texts among the choices of a problem."""
-    return re.findall(r"'([^']*)'", expected)
+    """Returns the texts among the choices of a problem, which are written as Python writes them."""
+    from ast import literal_eval  # only where something is wrong
+
+    return [literal_eval(text) for text in _TEXT.findall(expected)]
+
+
+def separate_choices(expected: str) -> str:
+    """Puts commas between choices, instead of the `or` of pydantic; an `or` inside a choice stays."""
+    return re.sub(rf"({_TEXT.pattern})| or ", lambda found: found[1] or ", ", expected)[:LONGEST_CHOICES]
 
 
 def json_type(value: Any) -> str:

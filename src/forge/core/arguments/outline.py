@@ -103,21 +103,42 @@ class References:
     def _at(self, node: Mapping[str, Any], reference: Any) -> Sequence[Any]:
         if not isinstance(reference, str):
             return ()
-        pointer = reference.removeprefix("#")
-        if "%" in pointer:
-            from urllib.parse import unquote  # listing tools does without
-
-            pointer = unquote(pointer)
+        pointer = _read_pointer(reference)
         if pointer and not pointer.startswith("/"):
             return self._anchors.get(pointer, ())
-        found: Any = self._bases[id(node)]
-        for part in pointer.split("/")[1:]:
-            part = part.replace("~1", "/").replace("~0", "~")
-            try:
-                found = found[int(part)] if isinstance(found, list | tuple) else found[part]
-            except (KeyError, IndexError, ValueError, TypeError):
-                return ()  # the validator reports it
-        return (found,)
+        try:
+            return (_follow(self._bases[id(node)], pointer),)
+        except LookupError:
+            return ()  # the validator reports it
+
+
+def find_reference(root: JsonSchema, reference: str) -> Any:
+    """Returns what a reference such as `#/$defs/Address` points to; `{}`, which allows anything, if it is not there."""
+    try:
+        return _follow(root, _read_pointer(reference))
+    except LookupError:
+        return {}
+
+
+def _read_pointer(reference: str) -> str:
+    pointer = reference.removeprefix("#")
+    if "%" in pointer:
+        from urllib.parse import unquote  # listing tools does without
+
+        return unquote(pointer)
+    return pointer
+
+
+def _follow(root: Any, pointer: str) -> Any:
+    """Follows a JSON pointer. Raises `LookupError`."""
+    found = root
+    for part in pointer.split("/")[1:]:
+        part = part.replace("~1", "/").replace("~0", "~")
+        try:
+            found = found[int(part)] if isinstance(found, list | tuple) else found[part]
+        except (ValueError, TypeError) as error:
+            raise LookupError(pointer) from error
+    return found
 
 
 _BRANCHES = ("anyOf", "oneOf")

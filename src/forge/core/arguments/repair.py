@@ -26,6 +26,7 @@ from forge.core.arguments.explain import (
     make_help,
     mark_repaired,
     render_path,
+    separate_choices,
 )
 from forge.core.arguments.read import is_written, read_sent, read_written, respell
 from forge.core.errors import ErrorKind, ToolError
@@ -480,7 +481,7 @@ def _list_problems(errors: list[Any], data: dict[str, Any]) -> list[ArgumentProb
             flat = False
             path = _find_real_path(path, data, absent=kind in ("missing", "unknown"))
         if kind == "choice":
-            expected = one["ctx"]["expected"].replace(" or ", ", ")[:LONGEST_CHOICES]
+            expected = separate_choices(one["ctx"]["expected"])
         elif not kind:
             message = one["msg"].removeprefix("Value error, ").replace("Input should", "should", 1)[:120]
         problems.append(_problem((path, kind, expected, one["input"], message)))

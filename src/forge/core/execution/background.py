@@ -39,6 +39,7 @@ class BackgroundWork:
         self._calls: WeakKeyDictionary[asyncio.Task[Any], tuple[str, str]] = WeakKeyDictionary()  # session and call id
         # session -> open completions, each with the loop that receives it
         self._open: dict[str, dict[int, asyncio.AbstractEventLoop]] = {}
+        self._lock = threading.Lock()
         self._completed: dict[str, deque[tuple[ToolCall, ToolResult]]] = {}  # session -> results to be taken
         self._when_over: dict[str, Callable[[], None]] = {}  # session -> called once nothing of it is open
         self._waiting: set[asyncio.Future[None]] = set()
@@ -64,7 +65,8 @@ class BackgroundWork:
 
     def expect(self, session: str, number: int, loop: asyncio.AbstractEventLoop) -> None:
         """Registers a completion that this loop expects."""
-        self._open.setdefault(session, {})[number] = loop
+        with self._lock:  # a plain tool's thread may expect one while the loop closes another
+            self._open.setdefault(session, {})[number] = loop
 
     def end_call(self, ctx: ToolContext, *, pending: bool) -> None:
         """Ends a call that was offered a completion. Unless its result is pending, the completion is closed."""
@@ -176,11 +178,11 @@ class BackgroundWork:
         return any(loop is here for loop in completions.values())
 
     def _close(self, session: str, number: int) -> None:
-        completions = self._open.get(session)
-        if completions is not None:
+        with self._lock:
+            completions = self._open.get(session, {})
             completions.pop(number, None)
             if not completions:
-                del self._open[session]
+                self._open.pop(session, None)
         self._run_when_over(session)
         self._wake_waiters()
 

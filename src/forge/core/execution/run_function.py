@@ -16,27 +16,31 @@ from forge.core.result import Reconcile, Reconciled, ToolResult
 
 SLICE = 0.01  # seconds
 
-_initialising: dict[int, asyncio.Future[Any]] = {}  # by the identity of what is initialised
+_initialising: dict[int, asyncio.Task[Any]] = {}  # by the identity of what is initialised
 
 
 async def initialise_once(key: object, initialise: Callable[[], Any]) -> Any:
-    """Returns the value of an initialiser; callers that come while it runs wait for the same value."""
+    """Returns the value of an initialiser; callers that come while it runs wait for the same value.
+
+    It runs in a task of its own, so that a caller who is cancelled stops only itself.
+    """
     running = _initialising.get(id(key))
-    if running is not None and running.get_loop() is asyncio.get_running_loop():
-        return await asyncio.shield(running)
-    future = _initialising[id(key)] = asyncio.get_running_loop().create_future()
-    try:
-        value = await in_thread(initialise)
-        value = await value if inspect.isawaitable(value) else value
-    except BaseException as error:
-        future.set_exception(error if isinstance(error, Exception) else RuntimeError("the initialiser was stopped"))
-        future.exception()  # whether anyone waits for it or not
-        raise
-    else:
-        future.set_result(value)
-        return value
-    finally:
-        _initialising.pop(id(key), None)
+    if running is None or running.get_loop() is not asyncio.get_running_loop():
+        running = _initialising[id(key)] = asyncio.create_task(_initialise(initialise))
+        running.add_done_callback(lambda task: _forget_initialised(key, task))
+    return await asyncio.shield(running)
+
+
+async def _initialise(initialise: Callable[[], Any]) -> Any:
+    value = await in_thread(initialise)
+    return await value if inspect.isawaitable(value) else value
+
+
+def _forget_initialised(key: object, task: asyncio.Task[Any]) -> None:
+    if _initialising.get(id(key)) is task:
+        del _initialising[id(key)]
+    if not task.cancelled():
+        task.exception()  # whether anyone waits for it or not
 
 
 def kind_of(function: Callable[..., Any]) -> str:
