@@ -484,8 +484,8 @@ async def _pass(ctx: ToolContext, result: ToolResult, looks: Iterable[Look]) -> 
         except BaseException as broken:
             if _comes_from_outside(broken):
                 raise
-            step, trace = step_name(getattr(look, "__self__", look)), "".join(format_exception(broken))
-            trace = ctx.activity.secrets.mask_all(trace)
+            owner: Any = getattr(look, "__self__", look)  # the step whose `after` it is
+            step, trace = step_name(owner), ctx.activity.secrets.mask_all("".join(format_exception(broken)))
             _log(ctx, logging.ERROR, "a result of %s is withheld, because the step %s failed:\n%s", step, trace)
             kind = result.failure.kind if isinstance(result, ToolResult) and result.failure else ErrorKind.SYSTEM
             result = ToolResult.error(
