@@ -8,7 +8,20 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from forge import Agent, Answer, DefinitionError, PermissionRequest, Scripted, Tool, ToolCall, ToolContext, rules, tool
+from forge import (
+    Agent,
+    Answer,
+    DefinitionError,
+    PermissionRequest,
+    Scripted,
+    Tool,
+    ToolCall,
+    ToolContext,
+    ToolError,
+    openapi,
+    rules,
+    tool,
+)
 from forge.core.result import ToolResult
 
 
@@ -243,3 +256,19 @@ def test_a_model_calls_a_reshaped_tool_in_a_run() -> None:
 
 def test_a_reshaped_tool_runs_in_its_own_process() -> None:
     assert _call(add.reshaped(rename={"a": "first"}, fixed={"b": 20}), {"first": 100}).for_llm == "123"
+
+
+async def test_an_operation_of_an_api_can_be_reshaped() -> None:
+    parameters = [
+        {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}},
+        {"name": "region", "in": "query", "schema": {"type": "string"}},
+    ]
+    operation = {"operationId": "get", "parameters": parameters, "responses": {"200": {"description": "ok"}}}
+    paths = {"/pets/{id}": {"get": operation}}
+    document = {"openapi": "3.1.0", "info": {"title": "Pets", "version": "1"}, "paths": paths}
+    async with openapi(document, name="pets", server="https://api.example.com") as tools:
+        made = tools[0].reshaped(name="find_pet", rename={"id": "pet"}, fixed={"region": "eu"})
+        arguments = made.parse({"pet": "7"})
+        assert made.targets(arguments) == ["https://api.example.com/pets/7?region=eu"]
+        with pytest.raises(ToolError, match="'region' is fixed"):
+            made.parse({"pet": "7", "region": "us"})
