@@ -241,3 +241,14 @@ def _root(node: ast.expr) -> str:
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def test_every_context_variable_is_in_the_table_with_who_sets_and_reads_it():
+    source, table = Path(forge.__file__).parent, (ROOT / "ARCHITECTURE.md").read_text()
+    found = [
+        f"{path.relative_to(source).with_suffix('')}.{name}"
+        for path in sorted(source.rglob("*.py"))
+        for name in re.findall(r"^(\w+): ContextVar\[", path.read_text(), re.M)
+    ]
+    assert found
+    assert [one for one in found if f"| `{one}` |" not in table] == []

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol, runtime_checkable
 
 from forge.agent.conversation import Conversation, Prepare
 from forge.agent.instructions import evaluate_instructions
@@ -98,10 +97,11 @@ class SubAgent(Protocol):
         """Returns the agent for tasks of a type that `task` knows. Raises `ToolError` where there is none."""
 
 
-Delegate = Callable[[ToolContext, Order], Awaitable[ToolResult]]
+@runtime_checkable
+class DelegatesTasks(Protocol):
+    """An executor that runs tasks elsewhere: in stored runs each task is a run of its own."""
 
-task_delegate: ContextVar[Delegate | None] = ContextVar("elsewhere", default=None)
-"""Runs tasks instead of this process while it is set: in stored runs each task is a run of its own."""
+    async def delegate(self, ctx: ToolContext, order: Order) -> ToolResult: ...
 
 
 class Task(
@@ -155,10 +155,9 @@ class Task(
         if content or read or output:
             message = "content, read and output belong to a task with quarantine: true"
             raise ToolError(message, ErrorKind.VALIDATION, "Set quarantine, or write the text into the prompt.")
-        delegate = task_delegate.get()
-        if delegate is not None:
+        if isinstance(ctx.executor, DelegatesTasks):
             order = Order(agent_type or next(iter(self.types)), task_id, description, prompt)
-            return await delegate(ctx, order)
+            return await ctx.executor.delegate(ctx, order)
         session = ctx.scope.session_id
         history = self._history(session, task_id, chosen)
         agent = self._subagent(agent_type)

@@ -456,6 +456,11 @@ class ToolContext(RunContext[DepsT]):
         return self._owner().completion(self)
 
     @property
+    def executor(self) -> InnerExecutor | None:
+        """The executor that runs this call. That of a stored run offers more than others."""
+        return self._executor
+
+    @property
     def owner(self) -> Background | None:
         """The owner of this call's background work: a sub-agent's work has the same owner."""
         return self._background

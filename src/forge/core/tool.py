@@ -445,6 +445,7 @@ class DeferredTool(Tool):
         self._scope: Scope | None = None
         self._traits = traits
         self._made: Tool | None = None
+        self._running: list[Any] = []  # the task of the initialiser, while it runs
         self.spec = ToolSpec(
             name=name,
             description=lambda: self._initialise_now().spec.description,
@@ -465,7 +466,7 @@ class DeferredTool(Tool):
         )  # it imports asyncio, which listing tools does without
 
         if self._made is None:
-            self._take(await initialise_once(self, self._initialise))
+            self._take(await initialise_once(self._running, self._initialise))
 
     @property
     def is_ready(self) -> bool:  # type: ignore[override]

@@ -16,19 +16,16 @@ from forge.core.result import Reconcile, Reconciled, ToolResult
 
 SLICE = 0.01  # seconds
 
-_initialising: dict[int, asyncio.Task[Any]] = {}  # by the identity of what is initialised
 
-
-async def initialise_once(key: object, initialise: Callable[[], Any]) -> Any:
-    """Returns the value of an initialiser; callers that come while it runs wait for the same value.
+async def initialise_once(running: list[asyncio.Task[Any]], initialise: Callable[[], Any]) -> Any:
+    """Returns the value of an initialiser; callers that come while it is `running` wait for the same value.
 
     It runs in a task of its own, so that a caller who is cancelled stops only itself.
     """
-    running = _initialising.get(id(key))
-    if running is None or running.get_loop() is not asyncio.get_running_loop():
-        running = _initialising[id(key)] = asyncio.create_task(_initialise(initialise))
-        running.add_done_callback(lambda task: _forget_initialised(key, task))
-    return await asyncio.shield(running)
+    if not running or running[0].get_loop() is not asyncio.get_running_loop():
+        running[:] = [asyncio.create_task(_initialise(initialise))]
+        running[0].add_done_callback(lambda task: _forget_initialised(running, task))
+    return await asyncio.shield(running[0])
 
 
 async def _initialise(initialise: Callable[[], Any]) -> Any:
@@ -36,9 +33,9 @@ async def _initialise(initialise: Callable[[], Any]) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
-def _forget_initialised(key: object, task: asyncio.Task[Any]) -> None:
-    if _initialising.get(id(key)) is task:
-        del _initialising[id(key)]
+def _forget_initialised(running: list[asyncio.Task[Any]], task: asyncio.Task[Any]) -> None:
+    if task in running:
+        running.clear()
     if not task.cancelled():
         task.exception()  # whether anyone waits for it or not
 

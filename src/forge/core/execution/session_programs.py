@@ -10,16 +10,14 @@ from typing import Any, TypeVar
 End = TypeVar("End", bound=Callable[[str], None])
 Owners = Callable[[], Iterable[str]]
 
-_ends: list[Callable[[str], None]] = []
-_owners: list[Owners] = []
+_ends: list[tuple[Callable[[str], None], Owners]] = []
 
 
 def at_session_end(owners: Owners) -> Callable[[End], End]:
     """Registers a function that ends what its module started for a session; `owners` lists the sessions."""
 
     def register(end: End) -> End:
-        _ends.append(end)
-        _owners.append(owners)
+        _ends.append((end, owners))
         return end
 
     return register
@@ -29,13 +27,13 @@ def end_started(session_id: str) -> None:
     """Ends everything that calls of this session started and that outlives them: jobs, running programs."""
     if not session_id:
         raise ValueError("end_started needs the name of a session: an empty name would mean all sessions")
-    for end in _ends:
+    for end, _ in _ends:
         end(session_id)
 
 
 def sessions_with_programs() -> set[str]:
     """Returns the sessions for which `end_started` has something to do."""
-    return {session for owners in _owners for session in owners()}
+    return {session for _, owners in _ends for session in owners()}
 
 
 # Transfers the context variables of a call to another process, by the module that defines them.

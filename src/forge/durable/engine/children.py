@@ -14,7 +14,7 @@ from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.messages import Message, ToolCall, unanswered_calls
 from forge.core.result import ToolResult
 from forge.durable.engine.agents import find_agent
-from forge.durable.engine.attempt import Attempt, current
+from forge.durable.engine.attempt import Attempt
 from forge.durable.engine.queues import offer_queue
 from forge.durable.engine.tracing import carrier
 from forge.durable.store.encoding import result_from_json, run_result
@@ -26,10 +26,8 @@ SINGLE_CALL = "only_call"  # in a run's scope: it runs its one open call, withou
 log = logging.getLogger("forge.durable")
 
 
-async def delegate(ctx: ToolContext, order: Order) -> ToolResult:
+async def delegate(attempt: Attempt, ctx: ToolContext, order: Order) -> ToolResult:
     """Runs a sub-agent's task as its own run, which may run anywhere and outlives this process."""
-    attempt = current.get()
-    assert attempt is not None, "set only while an attempt runs"
     name = f"{attempt.run.agent}/{order.agent_type}"
     child = _child_id(attempt.run.id, ctx.call.id)
     run = await asyncio.to_thread(_find_run, attempt, child)

@@ -8,14 +8,13 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
 from forge.agent.loop import find_waiting, may_run_again
-from forge.agent.subagent import Task
+from forge.agent.subagent import Order, Task
 from forge.core.activity import ActivityStream
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
@@ -31,7 +30,7 @@ from forge.core.secrets import Secrets
 from forge.core.tool import Tool
 from forge.durable.engine.attempt import Attempt, end_tasks, is_cancelled_itself
 from forge.durable.engine.background import find_completed, unknown_result
-from forge.durable.engine.children import SINGLE_CALL, run_call_remotely
+from forge.durable.engine.children import SINGLE_CALL, delegate, run_call_remotely
 from forge.durable.engine.scripts import StoredJournals, is_spilled
 from forge.durable.store.encoding import result_from_json, result_to_json
 from forge.durable.store.heartbeats import has_ended, mark_process
@@ -39,15 +38,11 @@ from forge.durable.store.rows import Wait
 from forge.durable.store.steps import Detail
 from forge.network.egress import use_egress
 from forge.pipeline.authorize import GuardEgress
-from forge.tools.run_code.journal import KeepsJournal, journal_store
+from forge.tools.run_code.journal import KeepsJournal
 
 log = logging.getLogger("forge.durable")
 
 Done = Callable[[ToolCall, ToolResult], None]
-
-
-_in_script: ContextVar[bool] = ContextVar("in_script", default=False)
-"""True while a script runs whose calls are steps."""
 
 
 _PARTS_OF_CALLS = ("limit_time", "isolate")  # steps that are part of the call itself
@@ -57,13 +52,6 @@ def _insert_before_call(steps: Sequence[Step], step: Step) -> list[Step]:
     """Inserts a step inside all steps that may refuse a call, or let it wait."""
     place = next((index for index, one in enumerate(steps) if step_name(one) in _PARTS_OF_CALLS), len(steps))
     return [*steps[:place], step, *steps[place:]]
-
-
-def _outside_of_scripts() -> Context:
-    """Returns a copy of the context for a call: what the call does is part of its step."""
-    context = copy_context()
-    context.run(_in_script.set, False)
-    return context
 
 
 class RecordedExecutor(ToolExecutor):
@@ -82,6 +70,7 @@ class RecordedExecutor(ToolExecutor):
         self.waits: list[Wait] = []  # what calls of this segment wait for
         self._cleared: set[str] = set()  # calls of an earlier attempt that took no effect, as their tools say
         self._begun: set[str] = set()  # calls whose intent is stored, and what they call
+        self._scripts: set[str] = set()  # running scripts, whose calls are steps
         self._one_inner_call = asyncio.Lock()
         self._script_error: BaseException | None = None  # why a script could not go on, if it is not the script's fault
 
@@ -140,7 +129,7 @@ class RecordedExecutor(ToolExecutor):
         """Makes the calls of a script steps of their own, one after the other, so that every attempt numbers them
         alike. Calls of other tools are part of their step.
         """
-        if not _in_script.get():
+        if call.parent not in self._scripts:
             return await super().execute_inner(call, scope)
         if refused := self._refuse_beyond_budget(call, scope):
             return refused
@@ -151,16 +140,22 @@ class RecordedExecutor(ToolExecutor):
                 self._script_error = error
                 raise
 
+    def find_journals(self, call_id: str) -> StoredJournals | None:
+        """Returns where the journal of a script is kept; None for a script that is part of another step."""
+        return StoredJournals(self.attempt) if call_id in self._scripts else None
+
+    async def delegate(self, ctx: ToolContext, order: Order) -> ToolResult:
+        """Runs a sub-agent's task as a run of its own."""
+        return await delegate(self.attempt, ctx, order)
+
     async def _run_script(self, call: ToolCall, scope: Scope) -> ToolResult:
         """Runs a script outside of any step. It is run again by another attempt, with the recorded results."""
-        journals = journal_store.set(StoredJournals(self.attempt))
-        inside = _in_script.set(True)
+        self._scripts.add(call.id)
         self._script_error = None
         try:
             result = await self.execute(call, scope)
         finally:
-            journal_store.reset(journals)
-            _in_script.reset(inside)
+            self._scripts.discard(call.id)
         if self._script_error is not None:
             raise self._script_error
         return result
@@ -202,7 +197,7 @@ class RecordedExecutor(ToolExecutor):
     async def _perform_in_task(self, call: ToolCall, scope: Scope) -> Mapping[str, Any]:
         """Performs a call in its own task: a tool that cancels its task fails, and the segment continues."""
         try:
-            return await asyncio.create_task(self._perform_call(call, scope), context=_outside_of_scripts())
+            return await asyncio.create_task(self._perform_call(call, scope))
         except asyncio.CancelledError:
             if is_cancelled_itself():
                 raise

@@ -21,7 +21,6 @@ from forge.agent.loop import LoopSettings, find_waiting
 from forge.agent.open_agent import SENT
 from forge.agent.output import Structured
 from forge.agent.result import RunResult
-from forge.agent.subagent import task_delegate
 from forge.core.activity import ActivityStream
 from forge.core.context import Scope
 from forge.core.errors import ToolError
@@ -33,7 +32,7 @@ from forge.core.result import Failure
 from forge.durable.engine.agents import find_agent
 from forge.durable.engine.attempt import ATTEMPTS, Attempt, LostSegment, Stopped, WorkerContext, current
 from forge.durable.engine.background import hold, note_run
-from forge.durable.engine.children import SINGLE_CALL, delegate
+from forge.durable.engine.children import SINGLE_CALL
 from forge.durable.engine.engine import running_engine
 from forge.durable.engine.executor import RecordedExecutor
 from forge.durable.engine.follow_up import follow_up
@@ -64,7 +63,6 @@ async def perform(context: WorkerContext, run_id: str, number: int) -> str:
     attempt = Attempt(begun.run, context, token, steps, begun.intents, begun.is_first, has_messages=begun.has_messages)
     ATTEMPTS[run_id] = attempt
     current.set(attempt)
-    task_delegate.set(delegate)
     try:
         with segment_span(attempt.run, context.worker) as tell:
             outcome = await _run_segment(attempt)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Coroutine, Mapping
-from contextvars import ContextVar
 from typing import Any, ClassVar, Protocol
 
 import mcp_types as types
@@ -51,9 +50,8 @@ class TaskRequest(types.Request[dict[str, Any], str]):
 async def read_page(session: OpenSession, method: str, cursor: str | None) -> dict[str, Any]:
     """Returns one raw page of a list: one bad item must not affect the others."""
     params = types.PaginatedRequestParams(cursor=cursor) if cursor else None
-    with RawPage() as page:
-        await session.send(_LISTING[method](params=params))
-    assert method in LISTS
+    answer = await session.send(_LISTING[method](params=params))
+    page: dict[str, Any] = answer["_meta"][PAGE]
     return page
 
 
@@ -183,7 +181,6 @@ class TaskFollower:
 # --- Sends requests through the SDK: keeps lists and tasks as they are, and adds the headers of parameters to calls.
 
 
-_page: ContextVar[dict[str, Any] | None] = ContextVar("forge_mcp_page", default=None)
 _COMPLETE = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 LISTS = {  # the method of a list, and the key of its items
     "tools/list": "tools",
@@ -192,13 +189,14 @@ LISTS = {  # the method of a list, and the key of its items
     "prompts/list": "prompts",
 }
 TASK = "forge/task"  # in `_meta`: the task that a server started instead of an answer
+PAGE = "forge/page"  # in `_meta`: a page of a list as the server sent it
 
 
 class ServerDispatcher(JSONRPCDispatcher[Any]):
     """The SDK's dispatcher below its session.
 
-    The SDK refuses a whole list for one invalid definition. So the raw page is taken here, before it is checked. The
-    SDK does not know tasks: a call that became one has it in `_meta`.
+    The SDK refuses a whole list for one invalid definition, so its raw page is put into `_meta`, which the SDK does not
+    check. The SDK does not know tasks: a call that became one has it in `_meta`, too.
     """
 
     def __init__(self, incoming: Any, outgoing: Any) -> None:
@@ -215,11 +213,7 @@ class ServerDispatcher(JSONRPCDispatcher[Any]):
         if method == "tools/call":
             is_task = answer.get("resultType") == "task" or isinstance(answer.get("task"), dict)
             return {"content": [], "resultType": "complete", "_meta": {TASK: answer}} if is_task else answer
-        page = _page.get()
-        if method not in LISTS or page is None:
-            return answer
-        page.update(answer)
-        return {LISTS[method]: [], **_COMPLETE}
+        return {LISTS[method]: [], **_COMPLETE, "_meta": {PAGE: answer}} if method in LISTS else answer
 
     def keep_headers(self, page: Mapping[str, Any]) -> None:
         """Notes which parameters of these tools are sent as headers, too (revision 2026-07-28, over HTTP)."""
@@ -229,15 +223,3 @@ class ServerDispatcher(JSONRPCDispatcher[Any]):
                 self._header_maps.pop(name, None)
                 if found := x_mcp_header_map(tool.get("inputSchema")):
                     self._header_maps[name] = found
-
-
-class RawPage:
-    """Inside, the answer to a list is kept as the server sent it."""
-
-    def __enter__(self) -> dict[str, Any]:
-        page: dict[str, Any] = {}
-        self._token = _page.set(page)
-        return page
-
-    def __exit__(self, *_: object) -> None:
-        _page.reset(self._token)

@@ -73,12 +73,12 @@ class RunCode(
         if len(code) > MAX_CODE:
             message = f"the script has {len(code):,} characters; the limit is {MAX_CODE:,}"
             raise ToolError(message, ErrorKind.VALIDATION, "Write a shorter one.")
-        return await _Script(ctx, self._find_tools(code), self._store(), code).run(code, self._limits)
+        return await _Script(ctx, self._find_tools(code), self._store(ctx), code).run(code, self._limits)
 
-    def _store(self) -> JournalStore:
-        from forge.tools.run_code.journal import MemoryJournals, journal_store
+    def _store(self, ctx: ToolContext) -> JournalStore:
+        from forge.tools.run_code.journal import MemoryJournals, OffersJournals
 
-        store = journal_store.get()
+        store = ctx.executor.find_journals(ctx.call.id) if isinstance(ctx.executor, OffersJournals) else None
         if store is None:
             store = self._journals = self._journals or MemoryJournals()
         return store

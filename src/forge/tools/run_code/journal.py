@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -89,8 +88,11 @@ class MemoryJournals:
             self._kept.popitem(last=False)
 
 
-journal_store: ContextVar[JournalStore | None] = ContextVar("journal_store", default=None)
-"""Keeps journals instead of this process's memory while it is set: in stored runs they are rows."""
+@runtime_checkable
+class OffersJournals(Protocol):
+    """An executor that keeps journals instead of this process's memory: in stored runs they are rows."""
+
+    def find_journals(self, call_id: str) -> JournalStore | None: ...
 
 
 def _shorten(text: str) -> str:

@@ -103,11 +103,11 @@ class TrackedCall(NamedTuple):
     call_id: str = ""
     tool: str = ""
     checked: bool = False  # True: a file must have been read before it is changed
+    batch: list[_Read] | None = None  # reads that are recorded together
 
 
 _Read = tuple[Location, os.stat_result, bytes | None]
 
-_waiting: ContextVar[list[_Read] | None] = ContextVar("waiting", default=None)
 _untracked = TrackedCall(SessionState())
 _current: ContextVar[TrackedCall] = ContextVar("tracking", default=_untracked)
 
@@ -128,9 +128,9 @@ def track_call(now: TrackedCall) -> Iterator[None]:
 
 def note_read(location: Location, status: os.stat_result, content: bytes | None = None) -> None:
     """Records that the model saw some of this file. `content` is the whole content, if it is at hand."""
-    waiting = _waiting.get()
-    if waiting is not None:
-        waiting.append((location, status, content))
+    batch = current_call().batch
+    if batch is not None:
+        batch.append((location, status, content))
     else:
         _note_reads([(location, status, content)])
 
@@ -138,13 +138,12 @@ def note_read(location: Location, status: os.stat_result, content: bytes | None 
 @contextmanager
 def batch_read_notes() -> Iterator[None]:
     """Collects the files read inside the block and records them at its end, in one transaction."""
-    waiting: list[_Read] = []
-    before = _waiting.set(waiting)
+    batch: list[_Read] = []
     try:
-        yield
+        with track_call(current_call()._replace(batch=batch)):
+            yield
     finally:
-        _waiting.reset(before)
-        _note_reads(waiting)
+        _note_reads(batch)
 
 
 def _note_reads(reads: Sequence[_Read]) -> None:
