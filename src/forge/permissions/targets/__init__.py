@@ -87,9 +87,10 @@ def find_requests(
     requests = _own_requests(arguments, tool, scope, judge) if scope is not None else None
     if requests is not None:
         return list(dict.fromkeys((permission, text_of(target)) for permission, target in requests))
-    if own_targets(arguments, tool) == []:
+    own = _own_targets(arguments, tool)
+    if own == []:
         return [(None, "")]
-    targets = targets_of(spec, arguments, tool)
+    targets = _list_targets(spec, arguments, tool, own)
     named = [target for target in targets if target]
     if named and spec.optional_permissions and not spec.permissions:
         return [(permission, target) for permission in sorted(spec.optional_permissions) for target in named]
@@ -114,14 +115,19 @@ def targets_of(spec: ToolSpec, arguments: Mapping[str, Any], tool: Runnable | No
     Of a parameter that was left out, the default that the schema promises. Numbers, booleans and the null of a list are
     `Scalar`; other values that are no texts are `Opaque`.
     """
-    own = own_targets(arguments, tool)
+    return _list_targets(spec, arguments, tool, _own_targets(arguments, tool))
+
+
+def _list_targets(
+    spec: ToolSpec, arguments: Mapping[str, Any], tool: Runnable | None, own: list[str] | None
+) -> list[str]:
     if own is not None:
         return list(dict.fromkeys(map(text_of, own))) or [""]
     texts = (text for name in spec.targets for text in _texts(_value(spec, arguments, name, tool)))
     return list({(type(text), text): text for text in texts}.values()) or [""]
 
 
-def own_targets(arguments: Mapping[str, Any], tool: Runnable | None) -> list[str] | None:
+def _own_targets(arguments: Mapping[str, Any], tool: Runnable | None) -> list[str] | None:
     """Returns the targets that the tool itself names: none, if the list is empty; None where it does not say."""
     # of the class: an instance may have something else by that name
     return type(tool).targets(tool, arguments) if tool is not None else None
