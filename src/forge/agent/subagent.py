@@ -307,11 +307,7 @@ class AgentTool(Tool, name="agent", permissions={"execute"}, target="prompt", ti
             raise ToolError(message, ErrorKind.USER, "Do this part yourself.")
         agent = self._find()
         ctx.progress(f"Agent: {agent.name}")
-        inside = task_delegate.set(None)  # its own sub-agents are part of this call
-        try:
-            result = await _work_for(agent, ctx, prompt, _join_steps(agent.steps, ctx))
-        finally:
-            task_delegate.reset(inside)
+        result = await _work_for(agent, ctx, prompt, _join_steps(agent.steps, ctx))
         if result.reason == "waiting":
             message = f"the agent {agent.name!r} needs an answer that a stored run cannot wait for inside a call"
             hint = "Do this part yourself; or a rule has to allow it."
@@ -337,6 +333,7 @@ async def _work_for(agent: WholeAgent, ctx: ToolContext, prompt: str, steps: Ite
     background = ctx.owner if isinstance(ctx.owner, BackgroundWork) else None  # the caller learns how it ends
     secrets = ctx.activity.secrets
     secrets.include(agent.secrets)
+    # a plain executor, also in a stored run: its own sub-agents are part of this call
     executor = ToolExecutor(registry, steps, ctx.activity, secrets, background)
     text = await evaluate_instructions(agent.instructions, scope)
     settings = LoopSettings(
