@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from forge.core.errors import ToolError
 from forge.durable.engine import segment as workflow
+from forge.durable.engine.claims import Claim, Ended
 from forge.durable.engine.dbos_private import JsonSerializer, RecordedError
 from forge.durable.engine.engine import Engine, new_worker_id, running_engine
 from tests.durable._worker_process import subject
@@ -53,6 +55,35 @@ async def _soon_empty(engine: Engine) -> bool:
     while engine.list_running():  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     return True
+
+
+async def test_an_end_that_is_being_stored_is_not_forgotten(
+    sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storing, go_on = threading.Event(), threading.Event()
+    with fleet_of(sqlite, tmp_path) as fleet:
+        async with Engine(sqlite, workflow.segment, version="1") as engine:
+            engine.agents["main"] = subject()
+            poll = engine._claims.poll
+
+            def poll_slowly(room: int, ended: Sequence[Ended] = ()) -> list[Claim]:
+                if ended:
+                    storing.set()
+                    assert go_on.wait(60)
+                return poll(room, ended)
+
+            monkeypatch.setattr(engine._claims, "poll", poll_slowly)
+            name = await asyncio.to_thread(lambda: fleet.submit("r", calls=1))
+            assert await asyncio.to_thread(storing.wait, 60)
+            try:
+                assert [one.run for one in engine._claims.list_claimed()] == [name]
+                rounds = [await asyncio.to_thread(engine.requeue_forgotten) for _ in range(3)]
+            finally:
+                go_on.set()
+            assert rounds == [[], [], []]
+            while engine._claims.list_claimed():  # noqa: ASYNC110 - the loop has to turn
+                await asyncio.sleep(0.01)
+            assert engine._ended == []
 
 
 async def test_there_is_one_in_a_process(sqlite: str) -> None:

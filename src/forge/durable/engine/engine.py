@@ -156,7 +156,7 @@ class Engine:
         Blocking. The database became unreachable just after the claim, or for so long during the work that we gave up.
         Only the owner of a segment can record its steps, so a late start does no harm.
         """
-        known = {*self.list_running(), *(_id(one.claim) for one in self._ended)}
+        known = {*self.list_running(), *(_id(one.claim) for one in tuple(self._ended))}
         idle = {one for one in self._claims.list_claimed() if _id(one) not in known}
         lying, self._idle = idle & self._idle, idle
         return self._give_up(self._claims.hand_back(self.worker, counts=True, only=lying)) if lying else []
@@ -203,11 +203,11 @@ class Engine:
         """Claims segments and starts them, until the engine stops."""
         while not self._is_stopping:
             room = self.concurrency - len(self._running) if self.taking else 0
-            ended, self._ended = self._ended, []
+            ended = tuple(self._ended)
             try:
                 claims: list[Claim] = await in_thread(partial(self._claims.poll, room, ended))
+                del self._ended[: len(ended)]  # not before: `requeue_forgotten` would take them for forgotten
             except Exception as error:  # an unreachable database, mostly
-                self._ended += ended
                 log.warning("worker %s could not look for queued runs: %s", self.worker, text_of(error))
                 claims = []
             for claim in claims:
