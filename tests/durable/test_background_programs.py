@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from forge import Agent, AgentType, ToolCall, rules
+from forge.core.execution import session_programs
 from forge.durable.client import Runs
 from forge.durable.engine import background as background_programs
+from forge.durable.store import NewRun, RunStore
 from forge.tools.bash import Bash, BashJobs
 from tests.durable.working import answered, begun, ended, rested, script, told, working
 from tests.process.planting import found, mark, until
@@ -153,3 +155,37 @@ async def test_a_call_that_was_approved_may_leave_a_program_running(sqlite: str,
         assert (await answered(worker, {"kind": "once"})).status == "finished"
         assert "job_1" in told(worker)[0]
         assert await seen(lambda: not found(word))
+
+
+@pytest.mark.parametrize("ends", ["nothing", "all"])
+async def test_a_program_that_starts_during_a_round_is_not_forgotten(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """Nor does a round fail beside a worker that leaves."""
+    programs, over = {"one"}, []
+    monkeypatch.setattr(session_programs, "_owners", [lambda: programs])
+    monkeypatch.setattr(session_programs, "_ends", [over.append])
+    monkeypatch.setattr(background_programs, "_sessions", {})
+    for name in ("one", "two"):
+        run = store.create(NewRun(id=name, version="0"))
+        background_programs.note_run(run, name)
+    asked, get = [], store.get
+
+    def get_late(run_id: str) -> Any:
+        if not asked and ends == "all":
+            background_programs.end_all()
+        asked.append(run_id)
+        programs.add("two")
+        return get(run_id)
+
+    monkeypatch.setattr(store, "get", get_late)
+    await background_programs.end_finished(store)
+    if ends == "all":
+        assert (asked, over) == (["one"], ["one"])
+        return
+    assert over == [], "both runs are still queued"
+    for name in ("one", "two"):
+        store.request_cancel(name)
+        assert get(name).is_over
+    await background_programs.end_finished(store)
+    assert over == ["one", "two"]

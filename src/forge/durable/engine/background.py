@@ -218,11 +218,10 @@ async def end_finished(store: RunStore, *, keep_conversations: bool = False) -> 
     """Ends the programs of runs that are over, here or on another worker. A sub-agent's programs end with its parent
     run.
     """
-    holding = sessions_with_programs()
     for session, noted in list(_sessions.items()):
-        if _is_busy(noted):
+        if _is_busy(noted) or _sessions.get(session) is not noted:
             continue
-        if session not in holding:
+        if session not in sessions_with_programs():  # as it is now: the check of another session took its time
             del _sessions[session]
         elif not (keep_conversations and True in noted.talks):
             is_over = await in_thread(lambda: all(_is_over(store, run) for run in noted.runs))  # noqa: B023
