@@ -8,6 +8,7 @@ import json
 import pickle
 import sqlite3
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -22,7 +23,7 @@ from forge.agent.agent import Agent
 from forge.agent.subagent import AgentType
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind
-from forge.core.events import ToolOutput, ToolStarted
+from forge.core.events import TextDelta, ToolOutput, ToolStarted
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest, StreamPart
 from forge.core.result import ToolResult
@@ -547,7 +548,7 @@ async def test_a_step_that_cannot_be_recorded_is_no_fault_of_the_model(
 
 
 async def test_a_step_waits_for_a_database_that_is_away(
-    sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(attempts, "RETRY", 0.01)
     asked = []
@@ -570,6 +571,8 @@ async def test_a_step_waits_for_a_database_that_is_away(
         await begun(worker)
         assert (await ended(worker)).status == "finished"
         assert (len(asked), len(failed)) == (1, 3)
+        late = [said for said in caplog.messages if "its step 1 is recorded once the database is reachable" in said]
+        assert len(late) == 1, "it is said, and said once"
 
 
 async def test_a_worker_that_lost_its_run_tells_nobody_how_it_ended(sqlite: str, tmp_path: Path) -> None:
@@ -589,6 +592,73 @@ async def test_a_worker_that_lost_its_run_tells_nobody_how_it_ended(sqlite: str,
             await asyncio.sleep(0.02 if attempts.ATTEMPTS else 0)
         assert worker.store.get("r").status == "running"
         assert "run_finished" not in [wire["event"] for _, wire in worker.store.events("r")]
+
+
+@pytest.mark.parametrize("is_lost", [True, False], ids=["lost", "kept"])
+async def test_a_segment_counts_once_its_end_is_stored(
+    sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_lost: bool
+) -> None:
+    async with working(sqlite, Agent(script("done")), tmp_path) as worker:
+        close = worker.store.close_attempt
+
+        def close_late(*args: Any) -> Any:
+            if is_lost:
+                with worker.store.engine.begin() as connection:
+                    connection.execute(sa.text("UPDATE forge_runs SET attempt = 'of somebody else'"))
+            return close(*args)
+
+        monkeypatch.setattr(worker.store, "close_attempt", close_late)
+        await begun(worker)
+        while attempts.ATTEMPTS or not worker.engine.counters.turns or worker.engine.list_running():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert worker.store.get("r").status == ("running" if is_lost else "finished")
+        assert dict(worker.engine.counters.segments) == ({} if is_lost else {"finished": 1})
+
+
+async def test_a_segment_that_is_cancelled_at_its_end_is_not_watched_any_more(sqlite: str, tmp_path: Path) -> None:
+    heard, unsubscribed = asyncio.Event(), asyncio.Event()
+
+    async def listen(event: Any) -> None:
+        if event.type == "run_finished":
+            heard.set()
+            await asyncio.Event().wait()
+
+    def watch(activity: Any) -> Callable[[], None]:
+        activity.subscribe(listen)
+        return unsubscribed.set
+
+    async with working(sqlite, Agent(script("done")), tmp_path) as worker:
+        worker.engine.watch = watch
+        await begun(worker)
+        await asyncio.wait_for(heard.wait(), 60)
+        await worker.engine.stop_workflows()
+        assert worker.store.get("r").status == "running", "it was cancelled before its end was stored"
+        assert unsubscribed.is_set()
+
+
+async def test_events_that_cannot_be_stored_are_tried_again_after_a_pause_however_many_follow(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "RETRY", 0.5)
+    run = store.create(NewRun(id="r", version="0"))
+    tried: list[float] = []
+    add = store.add_events_of
+
+    def away(batch: Any) -> Any:
+        tried.append(time.monotonic())
+        if len(tried) == 1:
+            raise StoreError("the database cannot be reached", ErrorKind.SYSTEM, passing=True)
+        return add(batch)
+
+    monkeypatch.setattr(store, "add_events_of", away)
+    attempt: Any = SimpleNamespace(run=run, store=store)
+    subject = recorder.Recorder(attempt)
+    while len(tried) < 2:
+        await subject.take(TextDelta("x"))
+        await asyncio.sleep(0.001)
+    await subject.close()
+    assert tried[1] - tried[0] >= 0.45
+    assert next(wire["event"] for _, wire in store.events("r")) == "text_delta"
 
 
 class Overwrite(Tool, name="overwrite", permissions={"write"}):

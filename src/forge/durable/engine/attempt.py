@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from contextvars import ContextVar
@@ -12,6 +13,7 @@ from forge.agent.agent import Agent
 from forge.core.activity import ActivityStream
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
+from forge.core.plain_values import text_of
 from forge.core.provider import Provider
 from forge.core.registry import ToolRegistry
 from forge.durable.engine.dbos_private import JsonSerializer
@@ -28,6 +30,8 @@ MOST_CHARACTERS = (
 )  # recorded by a segment's steps: its end stores all messages once more, in one transaction
 
 RETRY = 1.0  # seconds between two attempts to record a step, while the database is unreachable
+
+log = logging.getLogger("forge.durable")
 
 Step = Callable[[], Awaitable[Mapping[str, Any]]]
 T = TypeVar("T")
@@ -115,12 +119,17 @@ class Attempt:
 
     async def _record(self, step: NewStep) -> str:
         """Records a step. Waits for an unreachable database as long as it takes: the step has happened."""
+        is_late = False
         while True:
             try:
                 return str(await in_thread(lambda: self.store.record_step(step)))
             except StoreError as error:
                 if not error.passing:
                     raise
+                if not is_late:
+                    is_late = True
+                    message = "run %s: its step %d is recorded once the database is reachable: %s"
+                    log.warning(message, step.run, step.number, text_of(error), extra={"run": step.run})
             await asyncio.sleep(RETRY)
 
     def when_replayed(self, tell: Callable[[], None]) -> None:
@@ -156,8 +165,6 @@ class Attempt:
         except asyncio.CancelledError:
             if self._stopped and not is_cancelled_itself():
                 raise Stopped from None
-            task.cancel()
-            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
             raise
 
     def stop(self) -> None:

@@ -140,6 +140,7 @@ class EventWriter:
         self._written: set[Recorder] = set()  # … by the transaction under way
         self._writing = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
+        self._not_before = 0.0  # after a failure, however many events follow
         self._task: asyncio.Task[None] | None = None
 
     def write_within(self, seconds: float, recorder: Recorder) -> None:
@@ -189,11 +190,12 @@ class EventWriter:
 
     def _set_timer(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
+        when = max(loop.time() + seconds, self._not_before)
         if self._timer is not None and not self._timer.cancelled():
-            if self._timer.when() <= loop.time() + seconds:
+            if self._timer.when() <= when:
                 return
             self._timer.cancel()
-        self._timer = loop.call_later(seconds, self._begin)
+        self._timer = loop.call_at(when, self._begin)
 
     def _begin(self) -> None:
         self._timer = None
@@ -208,6 +210,9 @@ class EventWriter:
                     await self._write(list(self._waiting))
         except Exception as error:
             log.warning("events of runs are stored later: %s", text_of(error))
+            self._not_before = asyncio.get_running_loop().time() + RETRY
+            if self._timer is not None:  # set by events that came during the write
+                self._timer.cancel()
             self._set_timer(RETRY)
 
 

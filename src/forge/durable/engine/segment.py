@@ -52,7 +52,7 @@ log = logging.getLogger("forge.durable")
 
 
 async def perform(context: WorkerContext, run_id: str, number: int) -> str:
-    """Works on a segment until it ends; returns the status of its run."""
+    """Works on a segment until it ends; returns the status of its run, "over" if there was nothing to do, or `LOST`."""
     token, store = uuid4().hex, context.store
     begun: Begun | None = await in_thread(lambda: store.begin_attempt(run_id, number, context.worker, token))
     if begun is None:
@@ -67,7 +67,6 @@ async def perform(context: WorkerContext, run_id: str, number: int) -> str:
         with segment_span(attempt.run, context.worker) as tell:
             outcome = await _run_segment(attempt)
             tell(outcome)
-        context.counters.add_segment(attempt.run, outcome)
         closed: RunInfo | None = await in_thread(lambda: store.close_attempt(run_id, number, outcome, token))
     except LostSegment:
         closed = None
@@ -77,6 +76,7 @@ async def perform(context: WorkerContext, run_id: str, number: int) -> str:
     if closed is None:
         log.warning("run %s, segment %d: its outcome is not stored, because another worker runs it", run_id, number)
         return LOST
+    context.counters.add_segment(attempt.run, outcome)
     await follow_up(context, closed)
     return closed.status
 
@@ -156,9 +156,11 @@ class SegmentRun:
         note_run(self.run, self.scope.session_id)
 
     async def close(self) -> None:
-        await self.activity.drain()
-        if self._stop_watching is not None:
-            self._stop_watching()
+        try:
+            await self.activity.drain()
+        finally:
+            if self._stop_watching is not None:
+                self._stop_watching()
         await self.recorder.close()
 
     async def outcome(self) -> Outcome:
