@@ -494,6 +494,18 @@ async def test_an_async_initialiser_is_awaited_by_ready_and_only_once():
     assert result.for_llm == "2"
 
 
+async def test_what_is_set_in_the_spec_before_a_tool_is_built_stays():
+    made = Tool.define("plus", _adder([]))
+    made.spec = made.spec.changed(confirm=True, timeout=3.0)
+    other = Tool.define("plus", _adder([]))
+    for _ in range(2):
+        await made.ready()
+        assert (made.spec.confirm, made.spec.timeout, made.spec.description) == (True, 3.0, "Add one.")
+        made.reset()
+    await other.ready()
+    assert (other.spec.confirm, other.spec.timeout) == (False, 120.0)
+
+
 async def test_a_cancelled_call_does_not_stop_an_initialiser_that_others_wait_for():
     calls: list[str] = []
     let_go = asyncio.Event()

@@ -446,7 +446,7 @@ class DeferredTool(Tool):
         self._traits = traits
         self._made: Tool | None = None
         self._running: list[Any] = []  # the task of the initialiser, while it runs
-        self.spec = ToolSpec(
+        self.spec = self._own_spec = ToolSpec(
             name=name,
             description=lambda: self._initialise_now().spec.description,
             parameters=lambda: self._initialise_now().spec.parameters,
@@ -473,8 +473,9 @@ class DeferredTool(Tool):
         return self._made is not None
 
     def reset(self) -> None:
+        self._keep_changes()
         self._made = self._scope = None
-        self.spec = self.spec.changed(
+        self.spec = self._own_spec = self.spec.changed(
             description=lambda: self._initialise_now().spec.description,
             parameters=lambda: self._initialise_now().spec.parameters,
         )
@@ -537,7 +538,12 @@ class DeferredTool(Tool):
             self._take(value)
         return cast(Tool, self._made)
 
+    def _keep_changes(self) -> None:
+        """Makes what a project or a program set in the spec meanwhile an option, which stays when the tool is built."""
+        self._traits = cast(ToolTraits, {**self._traits, **_changes(self._own_spec, self.spec)})
+
     def _take(self, value: Any) -> None:
+        self._keep_changes()
         named = cast(ToolOptions, {**self._traits, "name": self.spec.name})
         if isinstance(value, Mapping):
             made = _build_defined(self.spec.name, value, self._traits)
@@ -552,7 +558,7 @@ class DeferredTool(Tool):
         merged["expose_errors"] = merged.get("expose_errors", True) and made.spec.expose_errors
         merged["target"] = merged.get("target", "") or made.spec.target
         self.spec = made.spec.changed(**{**merged, "name": self.spec.name, "aliases": self.spec.aliases})
-        self._made = made
+        self._made, self._own_spec = made, self.spec
 
 
 class ReshapedTool(Tool):
@@ -787,8 +793,7 @@ class ReshapedTool(Tool):
         """Makes the spec again if the original's is another now. What a project set meanwhile stays."""
         if self._is_complete == self.original.is_ready:
             return
-        names = [field.name for field in fields(ToolSpec) if field.name not in LATE]
-        own = {one: getattr(self.spec, one) for one in names if getattr(self.spec, one) != getattr(self._made, one)}
+        own = _changes(self._made, self.spec)
         self._made = self._make_spec()
         self.spec = self._made.changed(**own)
 
@@ -1037,6 +1042,12 @@ def _check_harmless(spec: ToolSpec, parameters: Collection[str]) -> None:
         hint = near(strange, parameters, 1)
         advice = f"did you mean {hint[0]!r}?" if hint else f"its parameters are {', '.join(parameters) or 'none'}"
         raise DefinitionError(f"tool {spec.name!r}: harmless names {strange!r}, which is not a parameter; {advice}")
+
+
+def _changes(before: ToolSpec, after: ToolSpec) -> dict[str, Any]:
+    """Returns the fields that differ, except those that may be computed late."""
+    names = [field.name for field in fields(ToolSpec) if field.name not in LATE]
+    return {one: getattr(after, one) for one in names if getattr(after, one) != getattr(before, one)}
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
