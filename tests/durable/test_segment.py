@@ -178,7 +178,7 @@ async def test_a_run_asks_the_model_that_it_was_begun_with_and_so_do_those_it_st
         assert "there is no such model here" in results["unknown"]["error"]["message"]
         assert texts["unknown"] == "", "an error is never the answer"
         assert "Give this worker its key" in results["unknown"]["error"]["suggestion"]
-        assert find_agent(worker.agents, "main/own", "other", named).provider is own.provider
+        assert find_agent(worker.agents, "main/own", "other", named).provider is own.model
 
 
 async def test_a_sub_agent_is_a_run_of_its_own(shared_first: str, tmp_path: Path) -> None:
