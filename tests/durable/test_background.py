@@ -13,7 +13,7 @@ from forge.core.errors import ErrorKind
 from forge.core.events import ToolCompleted
 from forge.durable.engine import background
 from forge.durable.engine import segment as workflow
-from forge.durable.engine.background import LOST, find_completed, report_lost
+from forge.durable.engine.background import LOST_WORK_MESSAGE, find_completed, report_lost
 from forge.durable.engine.engine import Engine
 from forge.durable.engine.recorder import key_of
 from forge.durable.store import RunStore
@@ -49,7 +49,9 @@ async def test_background_work_of_a_worker_that_has_gone_is_unknown(sqlite: str,
         store.close_segment("asks", 2, left)
         await report_lost(engine)
         await report_lost(engine)
-        assert [message.text for message in store.messages("asks")] == [LOST], "it is told when it can be, and once"
+        assert [message.text for message in store.messages("asks")] == [LOST_WORK_MESSAGE], (
+            "it is told when it can be, and once"
+        )
         assert [store.get(name).segment for name in ("orphan", "child", "asks")] == [2, 1, 3]
         living.leave(handed=True)
 
@@ -92,7 +94,7 @@ async def test_a_worker_that_leaves_waits_for_background_work_and_stops_what_tak
     async with working(sqlite, agent(), tmp_path) as worker:
         run = await ended(worker, "lost")
         assert run.status == "finished"
-        assert LOST in [message.text for message in worker.store.messages("lost")]
+        assert LOST_WORK_MESSAGE in [message.text for message in worker.store.messages("lost")]
 
 
 async def test_background_work_of_a_run_that_is_cancelled_is_stopped(sqlite: str, tmp_path: Path) -> None:

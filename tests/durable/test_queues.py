@@ -11,7 +11,7 @@ import pytest
 from forge.core.errors import ErrorKind, ToolError
 from forge.durable.engine import segment as workflow
 from forge.durable.engine.engine import Engine
-from forge.durable.engine.queues import CLASS, QueueLimits, compute_priority, count_queued, list_limits
+from forge.durable.engine.queues import TURNS_PER_PRIORITY, QueueLimits, compute_priority, count_queued, list_limits
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun
@@ -58,7 +58,7 @@ def test_a_higher_priority_goes_before_every_lower_one(store: RunStore, starter:
         turn(store, "b", priority=2) < turn(store, "a", priority=1) < turn(store, "b") < turn(store, "b", priority=-1)
     )
     assert turn(store, "b", priority=99) == turn(store, "b", priority=10) >= 1  # what the engine can hold
-    assert turn(store, "b", priority=-99) < 21 * CLASS < 2**31
+    assert turn(store, "b", priority=-99) < 21 * TURNS_PER_PRIORITY < 2**31
 
 
 def test_the_same_segment_is_queued_once(store: RunStore, starter: Starter) -> None:

@@ -64,7 +64,7 @@ class Attempt:
         self._recorded = dict(steps or {})
         self._replays = max(self._recorded, default=0)
         self._characters = 0  # of recorded values; counted like the steps
-        self._news: list[Callable[[], None]] = []  # callbacks for the end of the replay
+        self._after_replay: list[Callable[[], None]] = []  # callbacks for the end of the replay
         self._stopped = run.cancelling
         self._draining = False
         self._has_messages = has_messages
@@ -82,7 +82,7 @@ class Attempt:
                 result = self._replay(number, name, stored)
             else:
                 result = await self._run_step(number, name, function)
-            self._tell_news()
+            self._run_after_replay()
             return result
         except Exception as error:
             self.broken = error
@@ -134,12 +134,12 @@ class Attempt:
 
     def when_replayed(self, tell: Callable[[], None]) -> None:
         """Calls `tell` once all recorded steps are replayed, so that new messages come after them."""
-        self._news.append(tell)
-        self._tell_news()
+        self._after_replay.append(tell)
+        self._run_after_replay()
 
-    def _tell_news(self) -> None:
-        while self._news and self.steps >= self._replays:
-            self._news.pop(0)()
+    def _run_after_replay(self) -> None:
+        while self._after_replay and self.steps >= self._replays:
+            self._after_replay.pop(0)()
 
     async def record_intent(self, call: str, detail: Detail = None, earlier: str = "") -> bool:
         """Records that this attempt is about to run a call that must not be repeated; False: another one was, unless

@@ -32,7 +32,7 @@ from forge.durable.store.tables import background
 
 LOOK, RARELY = 0.5, 10.0  # seconds between queries of a busy run, which may be busy for days
 MOST = 100  # runs notified in one round
-LOST = """[This is not from the person: the machine that ran this run's background work was lost.]
+LOST_WORK_MESSAGE = """[This is not from the person: the machine that ran this run's background work was lost.]
 The state of that work is unknown. Check its effects before you repeat it."""
 
 log = logging.getLogger("forge.durable")
@@ -188,7 +188,7 @@ def _queue_lost(connection: sa.Connection, run_id: str) -> RunInfo | None:
     gone = connection.execute(sa.delete(background).where(background.c.run == run.id, _is_lost)).rowcount
     if run.is_over or not gone:
         return None
-    return run_rows.advance_run(connection, run.id, [Message("user", LOST)], run.segment, False)
+    return run_rows.advance_run(connection, run.id, [Message("user", LOST_WORK_MESSAGE)], run.segment, False)
 
 
 def _forget(connection: sa.Connection, run: RunInfo) -> None:

@@ -1,9 +1,8 @@
-"""Starts runs that other runs wait for: sub-agents, and calls that run on another worker; resumes their parents."""
+"""Starts runs that other runs wait for: sub-agents, and calls that run on another worker."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import replace
 from hashlib import sha256
 
@@ -22,8 +21,6 @@ from forge.durable.store.rows import INITIAL_MESSAGES, NewRun, RunInfo
 from forge.permissions.labels.settings import current_provenance
 
 SINGLE_CALL = "only_call"  # in a run's scope: it runs its one open call, without a model
-
-log = logging.getLogger("forge.durable")
 
 
 async def delegate(attempt: Attempt, ctx: ToolContext, order: Order) -> ToolResult:

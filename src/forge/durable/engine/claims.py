@@ -56,8 +56,8 @@ class Claims:
         if not keys and not ended:
             return []
         self._queues.append(self._queues.pop(0))  # each is the first in turn
-        is_one = not ended and len(self._queues) == 1 and not self._limited
-        write = self._database.write_once if is_one else self._database.write
+        is_single_statement = not ended and len(self._queues) == 1 and not self._limited
+        write = self._database.write_once if is_single_statement else self._database.write
         return write(lambda connection: self._settle(connection, keys, room, ended), lasting=False)
 
     def hand_back(self, worker: str, *, counts: bool, only: Collection[Claim] | None = None) -> list[Claim]:

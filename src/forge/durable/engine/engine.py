@@ -43,7 +43,7 @@ from forge.durable.store.steps import APPLICATION
 
 POLL = 0.1  # seconds between two polls of the queues while there is work
 IDLE_POLL = 1.0  # … and when idle, to save queries
-HEARING = 5  # workers that poll at once when something is queued
+WOKEN_WORKERS = 5  # workers that poll at once when something is queued
 CONNECTIONS = 2  # of DBOS, with Postgres
 BUSY_FOR = 10.0  # seconds after the last work during which a worker polls often
 ENDING = 10.0  # seconds that workflows and a poll have to end
@@ -104,7 +104,7 @@ class Engine:
         self._idle: set[Claim] = set()  # claimed but not running at the last check
         self._busy = time.monotonic()
         self.sharing = 1  # workers of the database: with many of them, each ignores some notices
-        self._news = asyncio.Event()  # something was queued, or a segment ended
+        self._poll_now_event = asyncio.Event()  # something was queued, or a segment ended
         self._loop: asyncio.AbstractEventLoop | None = None
         self._polling: asyncio.Task[None] | None = None
         self._is_stopping = False
@@ -158,8 +158,8 @@ class Engine:
         """
         known = {*self.list_running(), *(_id(one.claim) for one in tuple(self._ended))}
         idle = {one for one in self._claims.list_claimed() if _id(one) not in known}
-        lying, self._idle = idle & self._idle, idle
-        return self._give_up(self._claims.hand_back(self.worker, counts=True, only=lying)) if lying else []
+        forgotten, self._idle = idle & self._idle, idle
+        return self._give_up(self._claims.hand_back(self.worker, counts=True, only=forgotten)) if forgotten else []
 
     def _give_up(self, claims: Sequence[Claim]) -> list[str]:
         """Cancels the workflows of segments that were handed back: their next start is another workflow."""
@@ -221,8 +221,8 @@ class Engine:
             self._busy = moment
         pause = POLL if moment - self._busy < BUSY_FOR else IDLE_POLL
         with contextlib.suppress(TimeoutError):  # at random, only so that workers drift apart
-            await asyncio.wait_for(self._news.wait(), pause * random.uniform(0.9, 1.1))  # noqa: S311
-        self._news.clear()
+            await asyncio.wait_for(self._poll_now_event.wait(), pause * random.uniform(0.9, 1.1))  # noqa: S311
+        self._poll_now_event.clear()
 
     def _start(self, claim: Claim) -> None:
         if self._is_stopping:
@@ -247,11 +247,11 @@ class Engine:
             self._note_end(claim, "failed")
         finally:
             del self._running[_id(claim)]
-            self._news.set()
+            self._poll_now_event.set()
 
     def _note_end(self, claim: Claim, state: str) -> None:
         self._ended.append(Ended(claim, state))
-        self._news.set()
+        self._poll_now_event.set()
 
     async def work_on(self, workflow: str, work: Coroutine[Any, Any, str]) -> str:
         """Does the work of a workflow so that `stop_workflows` can end it. Call it in the workflow."""
@@ -272,16 +272,16 @@ class Engine:
         self._poll_now()
 
     def _hear(self) -> None:
-        """Polls at once, since another process queued something. About `HEARING` idle workers do so."""
+        """Polls at once, since another process queued something. About `WOKEN_WORKERS` idle workers do so."""
         if self._running:  # SQLite's file also changes with each of its steps
             return
-        if self.sharing <= HEARING or random.random() < HEARING / self.sharing:  # noqa: S311
+        if self.sharing <= WOKEN_WORKERS or random.random() < WOKEN_WORKERS / self.sharing:  # noqa: S311
             self._poll_now()
 
     def _poll_now(self) -> None:
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has just closed
-                self._loop.call_soon_threadsafe(self._news.set)
+                self._loop.call_soon_threadsafe(self._poll_now_event.set)
 
     async def _end(self) -> None:
         global _running
@@ -306,7 +306,7 @@ class Engine:
     async def stop_workflows(self) -> None:
         """Stops polling and running workflows. Their segments stay begun in the database, to be handed back."""
         self._is_stopping = True
-        self._news.set()
+        self._poll_now_event.set()
         for work in self._work.values():
             work.cancel()
         tasks = [*self._running.values(), *([self._polling] if self._polling is not None else [])]

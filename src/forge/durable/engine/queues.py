@@ -18,7 +18,7 @@ from forge.durable.store.tables import IS_QUEUED, queue_limits, segments
 DEFAULT = "default"
 
 FIRST, LAST = 10, -10  # priorities: the higher one goes first, across tenants
-CLASS = 100_000_000  # turns within one priority; 21 of them fit into the column's 31 bits
+TURNS_PER_PRIORITY = 100_000_000  # turns within one priority; 21 of them fit into the column's 31 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +101,16 @@ def compute_priority(connection: sa.Connection, *, queue: str, tenant: str, prio
     run that already began (it waited, or its worker ended) had its turn and goes to the head. The queue is the only
     state; two concurrent callers may get the same turn, and then the earlier one goes first.
     """
-    base = (FIRST - max(LAST, min(FIRST, priority))) * CLASS
+    base = (FIRST - max(LAST, min(FIRST, priority))) * TURNS_PER_PRIORITY
     c = segments.c
-    beside = sa.and_(IS_QUEUED, c.queue == queue, c.priority >= base, c.priority < base + CLASS)
+    beside = sa.and_(IS_QUEUED, c.queue == queue, c.priority >= base, c.priority < base + TURNS_PER_PRIORITY)
     head = sa.select(sa.func.min(c.priority)).where(beside).scalar_subquery()
     last = sa.select(sa.func.max(c.priority)).where(beside, c.tenant == tenant).scalar_subquery()
     served, latest = connection.execute(sa.select(head, last)).one()
     turn = max(1, (served or base) - base)
     if latest is not None and not begun:
         turn = max(turn, latest - base + 1)
-    return base + min(turn, CLASS - 1)
+    return base + min(turn, TURNS_PER_PRIORITY - 1)
 
 
 def count_queued(database: Database) -> dict[str, int]:
