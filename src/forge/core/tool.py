@@ -562,7 +562,7 @@ class DeferredTool(Tool):
 
 
 class ReshapedTool(Tool):
-    """What `Tool.reshaped` returns.
+    """A tool with other names, hidden or fixed arguments: `Tool.reshaped` makes it.
 
     The model, the rules and the person see the new names. The fixed arguments are among the parsed ones, so that rules,
     labels and questions count them. The original gets everything under its own names.

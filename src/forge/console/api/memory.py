@@ -56,7 +56,9 @@ async def add_note(console: ConsoleState, request: ApiRequest) -> StatusAnswer |
     activity = ActivityStream(console.secrets)
     stop = log_events(console.workspace, activity)
     try:
-        result = await agent.call(WRITE, parsed, scope=console.scope, activity=activity)
+        result = await agent.call(
+            WRITE, parsed, session=console.scope.session_id, scope=console.scope, activity=activity
+        )
         await activity.drain()
     finally:
         stop()
