@@ -20,7 +20,7 @@ from forge.core.events import TextDelta
 from forge.core.messages import Message
 from forge.core.provider import ModelRequest, Provider, StreamPart
 from forge.models.scripted import scripted_file
-from forge.models.vendors import provider_for
+from forge.models.vendors import find_model
 
 MODEL = "scripted:scenes"
 END = "END\n"
@@ -76,10 +76,10 @@ async def _followed(path: Path) -> AsyncIterator[StreamPart]:
 def main() -> Any:
     folder = Path(sys.argv[1])
 
-    def provider(name: str) -> Provider:
-        return Scenes(folder) if name == MODEL else provider_for(name)
+    def find_scenes(model: str | Provider) -> Provider:
+        return Scenes(folder) if model == MODEL else find_model(model)
 
-    setattr(agent, "find_model", provider)  # noqa: B010
+    setattr(agent, "find_model", find_scenes)  # noqa: B010
     return command.main(sys.argv[2:], standalone_mode=False)
 
 
