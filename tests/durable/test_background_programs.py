@@ -162,14 +162,13 @@ async def test_a_program_that_starts_during_a_round_is_not_forgotten(
     store: RunStore, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
     """Nor does a round fail beside a worker that leaves."""
-    programs, over = {"one"}, []
-    monkeypatch.setattr(session_programs, "_owners", [lambda: programs])
-    monkeypatch.setattr(session_programs, "_ends", [over.append])
+    programs, over = {"one"}, list[str]()
+    monkeypatch.setattr(session_programs, "_ends", [(over.append, lambda: programs)])
     monkeypatch.setattr(background_programs, "_sessions", {})
     for name in ("one", "two"):
         run = store.create(NewRun(id=name, version="0"))
         background_programs.note_run(run, name)
-    asked, get = [], store.get
+    asked, get = list[str](), store.get
 
     def get_late(run_id: str) -> Any:
         if not asked and ends == "all":
