@@ -149,8 +149,27 @@ class PermissionNeed(NamedTuple):
     grant_key: Hashable  # equal for the same permission on the same thing, as it is at this moment
 
 
+class _AsksThroughGate(CallGate):
+    """The part of a grant that its gate answers."""
+
+    __slots__ = ()
+    gate: PolicyGate | JoinedGate
+
+    async def confirm(self, ctx: ToolContext, question: str) -> bool:
+        return await self.gate.confirm(ctx, question)
+
+    async def ask(self, ctx: ToolContext, request: PermissionRequest) -> Answer:
+        return await self.gate.ask(ctx, request)
+
+    async def fill_form(self, ctx: ToolContext, message: str, form: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        return await self.gate.fill_form(ctx, message, form)
+
+    def remembered(self, session_id: str) -> list[str]:
+        return self.gate.remembered(session_id)
+
+
 @dataclass(slots=True, eq=False, repr=False)
-class Grant(CallGate):
+class Grant(_AsksThroughGate):
     """The permissions granted to one call, and the gate its tool sees: asking again for a granted one asks no one."""
 
     gate: PolicyGate
@@ -171,20 +190,8 @@ class Grant(CallGate):
     def judge(self, ctx: ToolContext, permission: Permission | None = None, target: str = "") -> Ruling:
         return self.gate.judge_for(ctx, self, (permission, target) if permission else None)
 
-    async def confirm(self, ctx: ToolContext, question: str) -> bool:
-        return await self.gate.confirm(ctx, question)
-
-    async def ask(self, ctx: ToolContext, request: PermissionRequest) -> Answer:
-        return await self.gate.ask(ctx, request)
-
-    async def fill_form(self, ctx: ToolContext, message: str, form: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        return await self.gate.fill_form(ctx, message, form)
-
     async def show_result(self, ctx: ToolContext, result: ToolResult) -> ToolResult:
         return await self.gate.review(ctx, result) if self.review and not result.pending else result
-
-    def remembered(self, session_id: str) -> list[str]:
-        return self.gate.remembered(session_id)
 
     async def authorize(self, inner: ToolContext) -> ToolContext:
         return await self.gate.authorize(inner)
@@ -510,7 +517,7 @@ class JoinedGate(PolicyGate):
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class JoinedGrant(CallGate):
+class JoinedGrant(_AsksThroughGate):
     """The permissions that both gates granted to one call. Everything more needs both of them, too."""
 
     gate: JoinedGate
@@ -546,20 +553,8 @@ class JoinedGrant(CallGate):
     def rule_allows(self, ctx: ToolContext, permission: Permission) -> bool:
         return self.own.rule_allows(ctx, permission) and self.outer.rule_allows(ctx, permission)
 
-    async def confirm(self, ctx: ToolContext, question: str) -> bool:
-        return await self.gate.confirm(ctx, question)
-
-    async def ask(self, ctx: ToolContext, request: PermissionRequest) -> Answer:
-        return await self.gate.ask(ctx, request)
-
-    async def fill_form(self, ctx: ToolContext, message: str, form: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        return await self.gate.fill_form(ctx, message, form)
-
     async def show_result(self, ctx: ToolContext, result: ToolResult) -> ToolResult:
         return await self.outer.show_result(ctx, await self.own.show_result(ctx, result))
-
-    def remembered(self, session_id: str) -> list[str]:
-        return self.gate.remembered(session_id)
 
     async def authorize(self, inner: ToolContext) -> ToolContext:
         return await self.gate.authorize(inner)

@@ -86,7 +86,7 @@ def plan(draft: Draft, path: str, content: str) -> WriteOutcome:
 
 def encode_content(old: DecodedText | None, content: str) -> bytes:
     """Encodes the new content of a whole file in the manner of its old content."""
-    from forge.tools.shared.model_habits import refuse_placeholders  # they load what only a change needs
+    from forge.tools.shared.placeholders import refuse_placeholders  # they load what only a change needs
     from forge.workspace.text import DecodedText, with_endings_of
 
     if old is None:

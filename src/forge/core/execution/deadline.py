@@ -10,7 +10,6 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
-NEW: Any = object()
 _left_behind: deque[Any] = deque(maxlen=10_000)
 GRACE = 1.0  # seconds a cancelled coroutine has for cleaning up
 
@@ -20,8 +19,7 @@ class DeadlinePassed(Exception):
 
 
 class Deadline(Generic[T]):
-    """Awaits a coroutine: `await Deadline(coroutine, 5.0)` returns its value or raises `DeadlinePassed`. With `waited`,
-    the coroutine was started before and waits for that future.
+    """Awaits a coroutine: `await Deadline(coroutine, 5.0)` returns its value or raises `DeadlinePassed`.
 
     What the coroutine waits for is handed through to the task as it is, so nothing is paid unless it suspends, and one
     timer if it does. Unlike `asyncio.timeout` it returns even when the coroutine swallows its cancellation. A
@@ -41,7 +39,6 @@ class Deadline(Generic[T]):
         "seconds",
         "task",
         "timer",
-        "waited",
         "waited_seconds",
     )
 
@@ -51,13 +48,11 @@ class Deadline(Generic[T]):
         seconds: float | None,
         grace: float = GRACE,
         *,
-        waited: Any = NEW,
         waited_seconds: Callable[[], float] | None = None,
     ) -> None:
         self.coroutine = coroutine
         self.waited_seconds = waited_seconds  # seconds so far that do not count
         self.granted = 0.0  # of those, how many were added to the deadline
-        self.waited = waited
         self.seconds = seconds
         self.grace = grace
         self.ours = 0  # how often our timer cancelled the task, to be taken back
@@ -70,12 +65,11 @@ class Deadline(Generic[T]):
         self.task: asyncio.Task[Any] | None = None
 
     def __await__(self) -> Generator[Any, Any, T]:
-        if self.waited is NEW:
-            try:
-                self.waited = self.coroutine.send(None)
-            except StopIteration as stop:
-                return stop.value  # type: ignore[no-any-return]
-        return (yield from self._drive(self.waited))
+        try:
+            waited = self.coroutine.send(None)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        return (yield from self._drive(waited))
 
     def _drive(self, waited: Any) -> Generator[Any, Any, T]:
         loop = asyncio.get_running_loop()

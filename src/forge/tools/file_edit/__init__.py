@@ -152,7 +152,7 @@ def _apply_match(match: Match, text: DecodedText, now: str, before: bytes | None
 def _match(text: str, edit: Edit, *, new_file: bool) -> Match:
     from forge.tools.file_edit.closest_text import describe_closest
     from forge.tools.file_edit.find_text import Match, Span, find
-    from forge.tools.shared.model_habits import refuse_placeholders
+    from forge.tools.shared.placeholders import refuse_placeholders
 
     old, new = edit["old_text"], edit["new_text"]
     if old == new and not new_file:

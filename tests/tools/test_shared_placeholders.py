@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
-from forge.tools.shared.model_habits import is_placeholder, refuse_placeholders
+from forge.tools.shared.placeholders import is_placeholder, refuse_placeholders
 
 
 @pytest.mark.parametrize(
