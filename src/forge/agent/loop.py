@@ -15,10 +15,10 @@ from forge.agent.labels import FROM_FORGE, NOT_FROM_PERSON, LabelHistory, follow
 from forge.agent.limits import Limits, Spent, price_for, price_of_name
 from forge.agent.result import ENDINGS, AnswerRefused, Reason, RunResult
 from forge.agent.tokens import estimate, estimate_definition, estimate_messages
-from forge.core.context import Scope, new_session
+from forge.core.context import CallBudget, Scope, new_session
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.events import Event, MessageReceived, Retrying, RunFinished, TextDelta, TurnFinished
-from forge.core.executor import CallBudget, ToolExecutor, call_budget
+from forge.core.executor import ToolExecutor
 from forge.core.messages import BACKGROUND, Message, ToolCall, Usage, unanswered_calls
 from forge.core.plain_values import text_of, visible
 from forge.core.provider import ModelRequest, Provider, ProviderError, expects_calls, explain_calls, name_model
@@ -231,7 +231,8 @@ async def _run_calls(run: Run, calls: Sequence[ToolCall], *, resumed: bool = Fal
         run.recoveries = 0
     if run.labels is not None:
         run.labels.follow(run.conversation.messages)
-    scope = run.scope.in_turn(f"{run.id}.{run.spent.turns}")
+    budget = CallBudget(max(0, run.limits.calls - run.spent.calls) if run.limits.calls else None)
+    scope = run.scope.in_turn(f"{run.id}.{run.spent.turns}", budget)
     if results:
         for call in calls:
             if call.id in results:
@@ -248,12 +249,9 @@ async def _run_calls(run: Run, calls: Sequence[ToolCall], *, resumed: bool = Fal
             cost = result.data.get("cost")
             run.spent.add(Usage(**used), cost if isinstance(cost, float | int) else None)  # they are the run's
 
-    budget = CallBudget(max(0, run.limits.calls - run.spent.calls) if run.limits.calls else None)
-    before = call_budget.set(budget)
     try:
         await run.executor.execute_all(runnable, scope, done)
     finally:  # also when we are cancelled: what is finished is not lost
-        call_budget.reset(before)
         run.spent.calls += budget.made  # calls that tools made are the run's, too
         run.spent.calls -= len(waits)  # they are made when they can be
         _append_results(run, [call for call in calls if call.id not in waits] if waits else calls, results)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
 from typing import Any, Literal, NamedTuple, Protocol
 
 from forge.core.errors import ErrorKind, ToolError
@@ -124,7 +123,3 @@ class CallClient(Protocol):
 
     def detach(self) -> None:
         """Tells the client's call that its work continues in the background."""
-
-
-current_client: ContextVar[CallClient | None] = ContextVar("current_client", default=None)
-"""The client of the current call; a server sets it for each call."""

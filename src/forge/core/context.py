@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, runtime_checkable
 
-from forge.core.client import CallClient, LogLevel, current_client
+from forge.core.client import CallClient, LogLevel
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.files import HeldDirectory, hold
 from forge.core.result import ToolResult
@@ -90,6 +90,21 @@ class ProgramLimits(NamedTuple):
     temporary: int = 1_024
 
 
+@dataclass(slots=True, eq=False, repr=False)
+class CallBudget:
+    """Counts the calls that the tools of a turn make themselves, up to a limit."""
+
+    left: int | None  # None: any number
+    made: int = 0
+
+    def take(self) -> bool:
+        """Counts a call; returns False where none is left."""
+        if self.left is not None and self.made >= self.left:
+            return False
+        self.made += 1
+        return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope(_HeldDirectories):
     """The session, agent, user and directories of a call. It is equal for every call of a turn.
@@ -111,6 +126,8 @@ class Scope(_HeldDirectories):
         skills: folders of skills, which are protected; relative ones belong to the workspace.
         programs: what programs in a sandbox may use.
         deps: the run's dependencies, `ctx.deps` in tools.
+        client: who made the call from outside, `ctx.client` in tools. A server sets it.
+        budget: counts the calls that tools make themselves. A run sets it, for each turn.
 
     Example:
         >>> Scope(session_id="alice", user="Alice").names_session
@@ -129,6 +146,8 @@ class Scope(_HeldDirectories):
     skills: tuple[str, ...] = ("skills",)
     programs: ProgramLimits = ProgramLimits()  # noqa: RUF009 - it cannot be changed
     deps: Any = field(default=None, compare=False, repr=False)
+    client: CallClient | None = field(default=None, compare=False, repr=False)
+    budget: CallBudget | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         directories = () if self.workspace == _HERE else (self.workspace, *(root.path for root in self.roots))
@@ -139,14 +158,15 @@ class Scope(_HeldDirectories):
         """Returns whether the caller named this session."""
         return self.session_id not in ("", LOCAL)
 
-    def in_turn(self, message_id: str) -> Scope:
+    def in_turn(self, message_id: str, budget: CallBudget | None = None) -> Scope:
         """Returns a copy for the calls of another turn, which holds the same directories and looks up none again."""
         if not hasattr(self, "_held"):  # it came from another process, as names
-            return replace(self, message_id=message_id)
+            return replace(self, message_id=message_id, budget=budget)
         made = object.__new__(Scope)
         for name in ("_held", *Scope.__slots__):
             object.__setattr__(made, name, getattr(self, name))
         object.__setattr__(made, "message_id", message_id)
+        object.__setattr__(made, "budget", budget)
         return made
 
 
@@ -374,15 +394,14 @@ class ToolContext(RunContext[DepsT]):
 
     def log(self, text: str, level: LogLevel = "info") -> None:
         """Writes a line to the log of the call's client. Without a client the line is output."""
-        client = current_client.get()
-        if client is not None:
-            client.log(level, text)
+        if self.client is not None:
+            self.client.log(level, text)
         self.output(f"{text}\n")
 
     @property
     def client(self) -> CallClient | None:
         """The client that made this call from outside, such as an MCP client; None in a run of an agent."""
-        return current_client.get()
+        return self.scope.client
 
     async def ask(self, message: str, form: Mapping[str, Any] | None = None, *, key: str = "") -> dict[str, Any] | None:
         """Asks the person while the tool runs. Returns the filled-in form; None if the person declined.
@@ -394,9 +413,8 @@ class ToolContext(RunContext[DepsT]):
         """
         asked = form if form is not None else _ANSWER
         with self.pause_clock():
-            client = current_client.get()
-            if client is not None:
-                filled = await client.ask(message, asked, key=key)
+            if self.client is not None:
+                filled = await self.client.ask(message, asked, key=key)
             else:
                 filled = await self._form_gate().fill_form(self, message, asked)
         return None if filled is None else dict(filled)
@@ -445,9 +463,8 @@ class ToolContext(RunContext[DepsT]):
 
     def background(self, work: Work, note: str) -> ToolResult:
         """Runs `work` after the tool returned; its result arrives once, as `ToolCompleted`."""
-        client = current_client.get()
-        if client is not None:
-            client.detach()
+        if self.client is not None:
+            self.client.detach()
         self._owner().start(self, work)
         return ToolResult(for_llm=note, pending=True)
 

@@ -7,7 +7,6 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from itertools import islice
 from traceback import format_exception
@@ -88,25 +87,6 @@ Look = Callable[[ToolContext, ToolResult], ToolResult | Awaitable[ToolResult]]
 def step_name(step: Step) -> str:
     """Returns the name of a step: its `name`, or that of the function."""
     return str(getattr(step, "name", "") or getattr(step, "__name__", type(step).__name__))
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class CallBudget:
-    """Counts the calls that the tools of a turn make themselves, up to a limit."""
-
-    left: int | None  # None: any number
-    made: int = 0
-
-    def take(self) -> bool:
-        """Counts a call; returns False where none is left."""
-        if self.left is not None and self.made >= self.left:
-            return False
-        self.made += 1
-        return True
-
-
-call_budget: ContextVar[CallBudget | None] = ContextVar("call_budget", default=None)
-"""The budget of the current turn; None outside of runs."""
 
 
 @dataclass(slots=True, eq=False)
@@ -218,7 +198,7 @@ class ToolExecutor:
             if done is not None:
                 done(calls[index], results[index])
 
-        for batch in self._batches(calls):
+        for batch in self.list_batches(calls):
             if len(batch) == 1:
                 await run(batch[0])
             else:
@@ -227,11 +207,11 @@ class ToolExecutor:
 
     async def execute_inner(self, call: InnerCall, scope: Scope) -> ToolResult:
         """Runs a call that a tool makes while it runs, as any other call."""
-        return self._refuse_beyond_budget(call, scope) or await self.execute(call, scope)
+        return self.refuse_beyond_budget(call, scope) or await self.execute(call, scope)
 
-    def _refuse_beyond_budget(self, call: InnerCall, scope: Scope) -> ToolResult | None:
-        budget = call_budget.get()
-        if budget is None or budget.take():
+    def refuse_beyond_budget(self, call: InnerCall, scope: Scope) -> ToolResult | None:
+        """Counts a call that a tool makes; returns the refusal where the turn has no more."""
+        if scope.budget is None or scope.budget.take():
             return None
         message = "the run has made all the calls that its limit allows"
         result = ToolResult.failed(ToolError(message, ErrorKind.USER, "Go on without it."), during=render_call(call))
@@ -332,7 +312,8 @@ class ToolExecutor:
             self._entries[name] = entry
         return entry
 
-    def _batches(self, calls: Sequence[ToolCall]) -> list[list[int]]:
+    def list_batches(self, calls: Sequence[ToolCall]) -> list[list[int]]:
+        """Lists the calls of a turn that run at the same time, batch after batch, by their places."""
         batches: list[list[int]] = []
         last: list[list[int]] = []
         open_batch = False

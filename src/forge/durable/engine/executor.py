@@ -82,7 +82,7 @@ class RecordedExecutor(ToolExecutor):
             if done is not None:
                 done(call, result)
 
-        for batch in self._batches(calls):
+        for batch in self.list_batches(calls):
             await self._run_batch([calls[index] for index in batch], scope, note)
         return [results[call.id] for call in calls]
 
@@ -131,7 +131,7 @@ class RecordedExecutor(ToolExecutor):
         """
         if call.parent not in self._scripts:
             return await super().execute_inner(call, scope)
-        if refused := self._refuse_beyond_budget(call, scope):
+        if refused := self.refuse_beyond_budget(call, scope):
             return refused
         async with self._one_inner_call:
             try:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sized
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from forge.core.client import CallClient, current_client
+from forge.core.client import CallClient
 from forge.core.extras import check_extra
 from forge.mcp.server.auth_settings import ResourceAuth
 from forge.mcp.server.first_answer import answer_first, own_streams
@@ -149,7 +149,7 @@ class ElicitingApprover:
         self.otherwise = otherwise
 
     async def __call__(self, request: PermissionRequest) -> Answer:
-        asker = current_client.get()
+        asker = request.scope.client
         if asker is None:
             return await self.otherwise(request)
         if not asker.can("elicitation"):

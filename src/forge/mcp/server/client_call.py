@@ -17,7 +17,7 @@ from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY, InputRequiredResult, L
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from forge.core.client import Capability, ClientRoot, LogLevel, MissingCapability, current_client
+from forge.core.client import Capability, ClientRoot, LogLevel, MissingCapability
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import ToolExecutor
@@ -139,9 +139,7 @@ class ClientCall:
         self._news: asyncio.Future[None] | None = None
         self._log: LogSender | None = None
         calls.add(self)
-        inside = current_client.set(self)
         self.task = asyncio.create_task(self._run(), name=session.id)
-        current_client.reset(inside)
         self.task.add_done_callback(self._finish)
 
     async def await_answer(self, ctx: ServerRequestContext[Any, Any]) -> dict[str, Any] | InputRequiredResult:
@@ -212,7 +210,7 @@ class ClientCall:
     def _make_scope(self) -> Scope:
         scope = self.calls.scope
         user = self.session.user or scope.user
-        return replace(scope, session_id=self.session.id, message_id=self.call.id, user=user)
+        return replace(scope, session_id=self.session.id, message_id=self.call.id, user=user, client=self)
 
     def _finish(self, task: asyncio.Task[ToolResult]) -> None:
         self.calls.remove(self)

@@ -36,6 +36,7 @@ from forge.process.running.supervisor import Program, start
 log = logging.getLogger("forge.tools")
 
 LONGEST_LINE = 512 * 1024 * 1024  # bytes of one message from the child
+_STAYS = ("deps", "client", "budget")  # objects of a scope that another process does not get
 
 
 async def run_isolated(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
@@ -162,7 +163,7 @@ def _encode_work(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContext) -> 
     defaults = tool.argument_defaults()
     sent = {key: value for key, value in arguments.items() if key not in defaults or value is not defaults[key]}
     check_held((ctx.scope.workspace, *(root.path for root in ctx.scope.roots)))  # its process gets only their paths
-    scope = {name: getattr(ctx.scope, name) for name in Scope.__dataclass_fields__ if name != "deps"}
+    scope = {name: getattr(ctx.scope, name) for name in Scope.__dataclass_fields__ if name not in _STAYS}
     work = {"name": ctx.call.name, "id": ctx.call.id, "scope": scope, "tool": pack_tool(tool)}
     work["context"] = pack_values(capture_context())  # such as the egress rules, which must hold there too
     try:
