@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import FrozenInstanceError, dataclass, field
+from dataclasses import FrozenInstanceError, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import jsonschema_rs
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from forge.project.config.kinds import FilePath, Key, Text, Whole
 
 
-@dataclass(frozen=True, kw_only=True)
 class Retries(Section, example={"most": 3}):
     """How often a call that failed is tried again."""
 
@@ -31,14 +30,12 @@ class Retries(Section, example={"most": 3}):
     pause: Annotated[Literal["short", "long"] | None, Key("Between two of them.", "long")] = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class Talkative(AgentEntry):
     """The agent of this test."""
 
     tone: Annotated[Text, Key("How it speaks.", "friendly")] = ""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Larger(Configuration, example={"retries": {"most": 3}}):
     """A document with keys that `forge.yaml` does not have."""
 
@@ -151,7 +148,6 @@ def test_the_schema_that_commands_read_is_that_of_the_declaration():
     assert SCHEMA.read_text(encoding="utf-8") == schema_text()
 
 
-@dataclass(frozen=True, kw_only=True)
 class Shape(Section, alone="path", rules=[exactly_one(("path", "url"), "either a path or a url")]):
     """A section with a short form."""
 

@@ -145,7 +145,7 @@ PROBLEM = "found a tab character where an indentation space is expected"
 STAND_IN = "\ue0f1"  # of a private range: no document has it by accident
 MOST = 64 * 1024 * 1024  # characters that are read again in all
 
-_BLANK = re.compile(r"^[ \t]*\t[ \t]*$", re.MULTILINE)
+_BLANK = r"(?m)^[ \t]*\t[ \t]*$"
 
 
 def read_with_tabs(
@@ -170,7 +170,7 @@ def read_with_tabs(
 
 def _without_blanks(text: str) -> str:
     """Empties lines of nothing but white space, which mean the same."""
-    return _BLANK.sub("", text)
+    return re.sub(_BLANK, "", text)
 
 
 def _with_stand_in(text: str, line: int) -> str | None:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 from forge.core.arguments.parameters import ParameterLimits, Setting
@@ -95,8 +95,7 @@ class DebugConsole(
 LONGEST_LINE = 300  # characters of an entry that the model reads
 
 
-@dataclass(frozen=True, slots=True)
-class TopicRequest:
+class TopicRequest(NamedTuple):
     """A request for a topic, with the data visible from its call."""
 
     ctx: ToolContext
@@ -326,7 +325,7 @@ MOST_RECORDED = 500  # entries of each kind
 LONGEST = 4_000  # characters of one text
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RecordEntry:
     """One thing that happened: `facts` for programs, `text` for people."""
 

@@ -45,14 +45,11 @@ MAX_DEPTH = 100  # parentheses, signs and powers inside each other
 
 _CONSTANTS = {"pi": math.pi, "e": math.e, "tau": math.tau, "π": math.pi, "τ": math.tau}
 _TYPED_SIGNS = str.maketrans("×·⋅÷−", "***/-")  # one character for one, so that positions stay true
-_TOKEN = re.compile(
-    r"""(?P<space>\s+)
+_PIECE = r"""(?x)(?P<space>\s+)
     |(?P<based>0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO][0-7]+)
     |(?P<number>(?:[0-9]+(?:_[0-9]+)*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)
     |(?P<name>[A-Za-z_][A-Za-z0-9_]*|[πτ])
-    |(?P<sign>\*\*|//|[-+*/%^(),])""",
-    re.VERBOSE,
-)
+    |(?P<sign>\*\*|//|[-+*/%^(),])"""  # compiled at its first use: listing tools needs none
 _STRENGTH = {"+": 1, "-": 1, "*": 2, "/": 2, "//": 2, "%": 2, "**": 4, "^": 4}
 _UNARY = 3  # -2**2 is -4, 2**-1 is 0.5
 
@@ -199,9 +196,9 @@ class _ExpressionReader:
 
     def _split(self) -> list[_Token]:
         text = self.expression.translate(_TYPED_SIGNS)
-        tokens, position = [], 0
+        tokens, position, token = [], 0, re.compile(_PIECE)
         while position < len(text):
-            match = _TOKEN.match(text, position)
+            match = token.match(text, position)
             if match is None:
                 raise self._error_at("unexpected character", _Token("unknown", text[position], position), _GRAMMAR)
             if match.lastgroup != "space":

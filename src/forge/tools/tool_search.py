@@ -316,12 +316,14 @@ _COMMON = frozenset(  # words of questions, which say nothing about a tool
         "your",
     ]
 )
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
+_WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+"
 
 
 def split_words(text: str) -> list[str]:
     """Returns the words in lower case: `snake_case` and `camelCase` are split, a plural's s is dropped."""
-    return [word[:-1] if len(word) > 3 and word.endswith("s") else word for word in map(str.lower, _WORD.findall(text))]
+    return [
+        word[:-1] if len(word) > 3 and word.endswith("s") else word for word in map(str.lower, re.findall(_WORD, text))
+    ]
 
 
 def words_of_query(query: str) -> set[str]:
@@ -356,11 +358,11 @@ def summarize(tool: Tool) -> str:
     """Returns a tool's purpose as a text for an embedder: its name in words, the description, the parameters."""
     knows_names = hasattr(tool, "parameter_names")  # its schema is not built for a search
     properties = None if knows_names else tool.spec.parameters.get("properties")
-    parts = [f"{' '.join(_WORD.findall(tool.spec.name))}: {tool.spec.description}"]
+    parts = [f"{' '.join(re.findall(_WORD, tool.spec.name))}: {tool.spec.description}"]
     for key in name_parameters(tool):
         shown = properties.get(key) if isinstance(properties, Mapping) else None
         text = shown.get("description") if isinstance(shown, Mapping) else ""
-        parts.append(f"{' '.join(_WORD.findall(str(key)))}: {text if isinstance(text, str) else ''}")
+        parts.append(f"{' '.join(re.findall(_WORD, str(key)))}: {text if isinstance(text, str) else ''}")
     return " ".join(parts)[:_LONGEST_SUMMARY]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, Literal, NamedTuple, Protocol
 from urllib.parse import urlencode
 
@@ -182,8 +182,7 @@ class SearchResults(NamedTuple):
     answer: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchQuery:
+class SearchQuery(NamedTuple):
     """A search's query and options."""
 
     query: str

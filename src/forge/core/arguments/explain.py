@@ -15,8 +15,8 @@ from forge.core.spec import JsonSchema
 MOST_PROBLEMS = 10  # listed in an error
 MOST_REPAIRED = 50_000  # values that are repaired in one call
 MOST_PARTS = 100_000  # lists and objects in the arguments of a call
-_STRING = re.compile(r'"[^"]*"?')  # once no quote in it is escaped; it fits at every quote, so the time is linear
-_TEXT = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")  # a text as Python writes it
+_STRING = r'"[^"]*"?'  # once no quote in it is escaped; it fits at every quote, so the time is linear
+_TEXT = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""  # a text as Python writes it
 LONGEST_PROBLEM = 160
 LONGEST_PATH = 80  # characters of a name or a path in a problem
 LONGEST_CHOICES = 4_000  # characters of the choices that are compared with a value
@@ -91,7 +91,7 @@ def check_amount(text: str) -> None:
     """
     if len(text) <= MOST_PARTS or text.count("[") + text.count("{") <= MOST_PARTS:
         return
-    bare = _STRING.sub("", text.replace("\\\\", "").replace('\\"', ""))
+    bare = re.sub(_STRING, "", text.replace("\\\\", "").replace('\\"', ""))
     parts = bare.count("[") + bare.count("{")
     if parts > MOST_PARTS:
         message = f"the arguments hold {parts:,} lists and objects; the limit is {MOST_PARTS:,}"
@@ -166,12 +166,12 @@ def list_choices(expected: str) -> list[str]:
     """Returns the texts among the choices of a problem, which are written as Python writes them."""
     from ast import literal_eval  # only where something is wrong
 
-    return [literal_eval(text) for text in _TEXT.findall(expected)]
+    return [literal_eval(text) for text in re.findall(_TEXT, expected)]
 
 
 def separate_choices(expected: str) -> str:
     """Puts commas between choices, instead of the `or` of pydantic; an `or` inside a choice stays."""
-    return re.sub(rf"({_TEXT.pattern})| or ", lambda found: found[1] or ", ", expected)[:LONGEST_CHOICES]
+    return re.sub(rf"({_TEXT})| or ", lambda found: found[1] or ", ", expected)[:LONGEST_CHOICES]
 
 
 def json_type(value: Any) -> str:
@@ -293,7 +293,7 @@ SHORTEST_EDITED = 5  # characters: an edit in a shorter name often makes another
 SHORTEST_CLOSE = 4
 CLOSE = 0.8  # of difflib's ratio
 
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_A-Za-z0-9]+")
+_WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_A-Za-z0-9]+"
 
 
 def find_meant_name(
@@ -356,7 +356,7 @@ def _shares_words(key: str, name: str) -> bool:
 
 
 def _words(name: str) -> frozenset[str]:
-    return frozenset(word.casefold() for word in _WORD.findall(name))
+    return frozenset(word.casefold() for word in re.findall(_WORD, name))
 
 
 def _ratio_is_high(first: str, second: str) -> bool:

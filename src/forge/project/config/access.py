@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from forge.core.context import ProgramLimits
-from forge.permissions.labels.settings import LabelSettings
 from forge.project.config.section import Schema, Section
 
 if TYPE_CHECKING:  # evaluated by `make reference`
+    from forge.permissions.labels.settings import LabelSettings
     from forge.project.config.kinds import FilePath, HomePath, Key, LabelledSource, OneOf, Rule, Text, Whole
     from forge.project.config.reader import ConfigReader
 
@@ -18,7 +17,6 @@ SANDBOXES: tuple[str, ...] = get_args(Sandbox)
 MODES = ("open", "allowlist", "deny-all")
 
 
-@dataclass(frozen=True, kw_only=True)
 class RootEntry(Section, alone="path"):
     """A directory beside the workspace that tools may read, or read and write."""
 
@@ -32,7 +30,6 @@ class RootEntry(Section, alone="path"):
         return self.access == "write"
 
 
-@dataclass(frozen=True, kw_only=True)
 class WorkspaceEntry(Section, example={"root": ".", "roots": [{"path": "../lib", "access": "read"}]}):
     """The directories in which tools work."""
 
@@ -49,7 +46,6 @@ def _at_least(least: int, unit: str = "") -> Schema:
     return {"not": {"exclusiveMinimum": 0, "exclusiveMaximum": least}, "errorMessage": message}
 
 
-@dataclass(frozen=True, kw_only=True)
 class ProgramsEntry(
     Section,
     rules=[{"properties": {"memory": _at_least(64, " MiB"), "processes": _at_least(16), "open_files": _at_least(64)}}],
@@ -86,7 +82,6 @@ class ProgramsEntry(
         return ProgramLimits(self.memory, self.processes, self.open_files, self.temporary)
 
 
-@dataclass(frozen=True, kw_only=True)
 class EgressEntry(Section, example={"mode": "allowlist", "domains": ["api.example.com", "*.example.org"]}):
     """The addresses that tools may connect to."""
 
@@ -114,7 +109,6 @@ class EgressEntry(Section, example={"mode": "allowlist", "domains": ["api.exampl
         return super().from_keys(reader, {"mode": mode, **values}, key_path)
 
 
-@dataclass(frozen=True, kw_only=True)
 class PermissionsEntry(Section, example={"rules": ["allow read", "deny execute rm *"]}):
     """Rules that allow, ask or deny."""
 
@@ -128,7 +122,6 @@ class PermissionsEntry(Section, example={"rules": ["allow read", "deny execute r
     ] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
 class LabelsEntry(
     Section, alone="enabled", example={"untrusted": ["path:downloads/**"], "private": ["path:customers/**"]}
 ):
@@ -157,12 +150,13 @@ class LabelsEntry(
     @property
     def settings(self) -> LabelSettings | bool:
         """The settings for an agent; False where labels are off."""
+        from forge.permissions.labels.settings import LabelSettings  # loads the rules' hosts and paths
+
         if not self.enabled:
             return False
         return LabelSettings(untrusted=self.untrusted, trusted=self.trusted, private=self.private)
 
 
-@dataclass(frozen=True, kw_only=True)
 class SecretFile(Section):
     """A file whose content is a secret."""
 

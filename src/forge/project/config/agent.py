@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from forge.core.spec import REPAIR_NAMES, Permission
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # evaluated by `make reference`
     )
     from forge.project.config.reader import ConfigReader
 
-_REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_REFERENCE = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 _IDENTITY = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "letters, digits, - _ and dots, at most 64"
 _NO_CONFIG = "a sub-agent's tools use the agent's settings; write the settings under the top-level `tools`"
 _NO_TOOLS = "a sub-agent in quarantine has no tools; remove tools or quarantine"
@@ -73,7 +73,6 @@ class ContextEntry(PlainSection, example={"clear_outputs": 20_000, "keep_turns":
     keep_turns: Annotated[int, Whole(1), Key("Never replace outputs of this many latest turns by notes.", 10, unset=6)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class AgentEntry(
     Section,
     example={"id": "ops", "version": "0.1.0", "description": "Looks after the servers.", "model": "anthropic:MODEL"},
@@ -167,7 +166,6 @@ class ToolConfig(PlainSection, is_open=True, example={"timeout": 30}):
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
 class ToolEntry(
     Section,
     alone="name",
@@ -190,10 +188,9 @@ class ToolEntry(
     @property
     def is_reference(self) -> bool:
         """True for a tool in Python code: MODULE:ATTRIBUTE."""
-        return ":" in self.name and _REFERENCE.fullmatch(self.name) is not None
+        return ":" in self.name and re.fullmatch(_REFERENCE, self.name) is not None
 
 
-@dataclass(frozen=True, kw_only=True)
 class _ToolName(ToolEntry, example={"group": "read"}):
     """A tool by name or pattern, or a group."""
 
@@ -208,7 +205,6 @@ class _ToolName(ToolEntry, example={"group": "read"}):
         return values.get("name") or values["group"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class SubAgentEntry(
     Section,
     rules=[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,7 +41,6 @@ _SOURCE = (  # how a source is named
 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Configuration(Section, example={"agent": {"model": "anthropic:MODEL"}, "tools": [{"group": "read"}]}):
     """A Forge project: its agent, its tools, and their permissions.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -48,7 +48,6 @@ class RetentionEntry(PlainSection, example={"runs": 90, "events": 14}):
     files: Annotated[Above0, Key("Days after which the stored files of an ended run are deleted.", 30)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class DurableEntry(Section, example={"database": "${DATABASE_URL}", "queues": {"default": {"concurrency": 50}}}):
     """Durable runs: `forge run --durable`, `forge worker`. By default they are stored in .forge/durable.db."""
 

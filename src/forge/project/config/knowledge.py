@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from forge.project.config.section import PlainSection, Schema, Section
@@ -48,7 +48,6 @@ class _NamedEmbedder(PlainSection):
     type: Annotated[str, OneOf("none", "local", expected=_TYPES), Key("The kind of embedder.", "local", required=True)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class MemoryEntry(Section, example={"enabled": True, "embedder": "none"}):
     """Notes that the agent keeps between sessions."""
 
@@ -71,7 +70,6 @@ class MemoryEntry(Section, example={"enabled": True, "embedder": "none"}):
         return super().from_keys(reader, {**values, "embedder": said}, key_path)
 
 
-@dataclass(frozen=True, kw_only=True)
 class SkillsEntry(Section, example={"paths": ["skills"], "active": ["code-agent"]}):
     """The skills of the agent."""
 
@@ -154,7 +152,6 @@ def _channel_rules() -> Iterator[Schema]:
     yield {"if": is_webhook, "then": {"propertyNames": {"enum": ["type", "url_env"], **_ONE_CHANNEL}}}
 
 
-@dataclass(frozen=True, kw_only=True)
 class ChannelEntry(Section, rules=_channel_rules(), example={"type": "webhook", "url_env": "TEAM_WEBHOOK"}):
     """A destination for messages."""
 

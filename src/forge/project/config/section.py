@@ -9,8 +9,8 @@ takes 300 ms, more than half of what `forge tool list` takes.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from dataclasses import FrozenInstanceError, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
 if TYPE_CHECKING:
     from forge.project.config.reader import ConfigReader
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Schema = dict[str, Any]
 
 
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 class PlainSection:
     """A section whose typed value is a dictionary of its keys, or what `from_keys` makes of it.
 
@@ -57,11 +58,32 @@ class PlainSection:
         return values
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Section(PlainSection):
-    """The typed values of a section; they never change."""
+    """The typed values of a section; they never change. Each section is a dataclass.
 
-    key_path: str = field(default="", compare=False)  # where it is written
+    The methods that are the same for all are here: `frozen=True` and `eq=True` would compile them for each section,
+    which takes 9 ms of every command.
+    """
+
+    key_path: str = ""  # where it is written
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        dataclass(kw_only=True, eq=False, repr=False, match_args=False)(cls)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in vars(self):
+            raise FrozenInstanceError(f"cannot assign to field {name!r}")
+        super().__setattr__(name, value)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return {**vars(self), "key_path": ""} == {**vars(other), "key_path": ""}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
     def replace(self, **changes: Any) -> Self:
         return replace(self, **changes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Any
 
 from forge.project.config.section import PlainSection, Section
@@ -52,7 +52,6 @@ class _ServeAuth(PlainSection, example={"issuer": "https://login.example.com", "
         return found
 
 
-@dataclass(frozen=True, kw_only=True)
 class ServeEntry(Section, example={"auth": {"issuer": "https://login.example.com"}}):
     """Settings of `forge serve`."""
 

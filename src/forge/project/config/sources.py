@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from forge.project.config.access import SANDBOXES, RootEntry, Sandbox
@@ -38,7 +38,6 @@ _NO_APPROVAL = "Forge does not support autoApprove; write a permission rule such
 _IDEMPOTENCY = "The header for an idempotency key, if the server supports one. Forge may then retry calls."
 
 
-@dataclass(frozen=True, kw_only=True)
 class SourceEntry(Section):
     """Headers may name variables. `secrets` are the values that came from the environment."""
 
@@ -66,7 +65,6 @@ class SourceEntry(Section):
         return super().from_keys(reader, {**values, "secrets": tuple(dict.fromkeys(reader.secrets))}, key_path)
 
 
-@dataclass(frozen=True, kw_only=True)
 class FilteredEntry(SourceEntry):
     """A source of several tools."""
 
@@ -122,7 +120,6 @@ class _McpLogin(PlainSection, example={"client_id": "forge-docs", "scopes": ["do
     redirect_port: Annotated[int, Whole(1), Key("The port of the redirect URL. Default: a free port.", 33418)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class McpEntry(
     FilteredEntry,
     disabled="disabled",
@@ -234,7 +231,6 @@ class _Auth(
         return {("in" if name == "where" else name): one for name, one in values.items()}
 
 
-@dataclass(frozen=True, kw_only=True)
 class OpenApiEntry(
     FilteredEntry, alone="spec", example={"spec": "./petstore.yaml", "auth": {"bearer_env": "PETS_TOKEN"}}
 ):
@@ -256,7 +252,6 @@ class OpenApiEntry(
     idempotency_header: Annotated[Text, Key(_IDEMPOTENCY, "Idempotency-Key")] = ""
 
 
-@dataclass(frozen=True, kw_only=True)
 class WebhookEntry(
     SourceEntry,
     alone="url",

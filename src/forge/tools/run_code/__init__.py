@@ -39,7 +39,7 @@ _EXCEPTIONS = {
     ErrorKind.VALIDATION: "ValueError",
     ErrorKind.TIMEOUT: "TimeoutError",
 }
-_WORD = re.compile(r"[A-Za-z_]\w*")
+_WORD = r"[A-Za-z_]\w*"
 
 
 class RunCode(
@@ -87,7 +87,7 @@ class RunCode(
         """Returns the tools that the script names, by their name in Python."""
         from forge.tools.shared.signatures import function_name
 
-        words = set(_WORD.findall(code))
+        words = set(re.findall(_WORD, code))
         specs = {function_name(tool.spec.name): tool.spec for tool in self._callable_tools()}
         return {name: spec for name, spec in specs.items() if name in words}
 

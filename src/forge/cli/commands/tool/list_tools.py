@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -131,8 +130,7 @@ def _table(specs: list[ToolSpec], costs: ToolCosts | None = None) -> list[str]:
 # Counts the tokens that tool definitions cost: those in every request, and those that the model must search.
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCosts:
+class ToolCosts(NamedTuple):
     """The estimated tokens of every definition, and the tools whose definitions are in every request."""
 
     tokens: Mapping[str, int]
