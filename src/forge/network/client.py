@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # heavy: loaded by the first request
 
 Follow = Literal["all", "same-host", "none"]
 Progress = Callable[[int, int | None], object]
+Send = Callable[..., Awaitable["httpcore2.Response"]]  # as `forge.network.connections.send`
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 DEFAULT = RequestLimits()
@@ -60,19 +61,21 @@ async def fetch(
     follow: Follow = "all",
     idempotent: bool = False,
     on_progress: Progress | None = None,
+    send: Send | None = None,
 ) -> Response:
     """Returns the answer, whatever its status. Raises `ToolError` without one, or if the request is not allowed.
 
     Without an `egress` the egress of the running call decides. A redirect to another scheme, host or port gets neither
     the body nor any header that could hold a secret. A redirect that is not followed is the answer; `location` is its
     target. `idempotent`: the server acts once however often the request arrives, so a broken connection is retried.
-    `on_progress` receives the bytes received so far and the bytes declared.
+    `on_progress` receives the bytes received so far and the bytes declared. `send` answers the request, and every
+    redirect that is followed, in place of the network: an app in this process does.
     """
     if method.upper() not in METHODS:
         known = ", ".join(sorted(METHODS))
         raise ToolError(f"unknown method {method[:30]!r}", ErrorKind.VALIDATION, f"Use one of {known}.")
     request = _Request(method.upper(), read_url(url), check_headers(headers), body, idempotent)
-    fetching = _FetchChain(egress if egress is not None else Egress.current(), limits, follow, on_progress)
+    fetching = _FetchChain(egress if egress is not None else Egress.current(), limits, follow, on_progress, send)
     problem: Exception
     try:
         async with asyncio.timeout(limits.total):
@@ -94,6 +97,7 @@ class _FetchChain:
     limits: RequestLimits
     follow: Follow
     on_progress: Progress | None
+    send: Send | None = None
     current: _Request | None = None
 
     async def run(self, request: _Request) -> Response:
@@ -117,7 +121,7 @@ class _FetchChain:
         from forge.network.connections import send
 
         try:
-            answer = await send(
+            answer = await (self.send or send)(
                 request.method,
                 request.url,
                 self.egress,

@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import urlsplit
 
 from forge.core.errors import DefinitionError
@@ -24,6 +24,9 @@ from forge.openapi.document import Document, is_url, open_document
 from forge.openapi.operations import OperationFilter, Servers, operations_of, prefix_of
 from forge.openapi.tools import Api, OperationTool
 
+if TYPE_CHECKING:
+    from forge.openapi.app import AppServer, AsgiApp
+
 SHOWN = 40  # operations; if there are more, all are hidden behind `tool_search`
 SECONDS = 60.0
 
@@ -37,9 +40,9 @@ class OpenApi:
     """The operations of an OpenAPI 3 document as tools, named `name__operation`. `problems` lists what was left out.
 
     Args:
-        spec: a file, a URL or data.
-        server: receives the requests. By default the document's servers do: any of a file's, only the own origin of a
-            fetched one.
+        spec: a file, a URL or data; or an ASGI app of this process, such as a `FastAPI()`, with its own document.
+        server: receives the requests: a URL, or an ASGI app. By default the document's servers do: any of a file's,
+            only the own origin of a fetched one. For an app as `spec`, the URL that it believes to be served at.
         auth: `{"bearer_env": "TOKEN"}`, `{"api_key_env": "KEY", "name": "X-Key", "in": "header"}` or `{"basic_env":
             {"user_env": "USER", "password_env": "PASSWORD"}}` (without `_env`: the value itself). It is sent only to a
             server that a person named.
@@ -48,6 +51,7 @@ class OpenApi:
         idempotency_header: such as "Idempotency-Key": the server handles requests with the same value of this header
             once. It is sent with every request that changes something, so that the request may be retried.
         tags: only operations with one of these tags.
+        lifespan: starts and stops an app together with the source; False for one that is served in this process anyway.
         name: the prefix of the tools; by default the document's title.
         prefix: another prefix than the name.
         include: patterns of operation ids, or as in `GET /pets/*`.
@@ -63,14 +67,15 @@ class OpenApi:
 
     def __init__(
         self,
-        spec: str | Path | Mapping[str, Any],
+        spec: str | Path | Mapping[str, Any] | AsgiApp,
         *,
-        server: str = "",
+        server: str | AsgiApp = "",
         auth: Auth | Sequence[Auth] | None = None,
         headers: Mapping[str, str] | None = None,
         egress: Egress | None = None,
         idempotency_header: str = "",
         tags: Sequence[str] = (),
+        lifespan: bool = True,
         **settings: Unpack[SourceSettings],
     ) -> None:
         check_source("openapi", settings)
@@ -82,7 +87,9 @@ class OpenApi:
         self.name = settings.get("name", "")
         self.problems: list[str] = []
         self.tools: list[Tool] = []
-        self._server = server
+        self._app, self._server = _find_app(spec, server)
+        self._lifespan = lifespan
+        self._app_server: AppServer | None = None
         self._credentials = read_auth(auth)
         self._filters = OperationFilter(tuple(include), tuple(exclude), tuple(tags))
         self._headers = tuple((str(key), str(value)) for key, value in (headers or {}).items())
@@ -94,8 +101,8 @@ class OpenApi:
         self._idempotency_header = idempotency_header
         if idempotency_header:
             check_headers([(idempotency_header, "")])
-        if server:
-            read_url(server)  # raises early
+        if self._server:
+            read_url(self._server)  # raises early
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -106,12 +113,24 @@ class OpenApi:
         return tuple(dict.fromkeys(word for word in words if len(word) >= SHORTEST))
 
     async def __aenter__(self) -> Sequence[Tool]:
-        document = await open_document(self.spec, self._document_egress())
-        self.tools = await in_thread(lambda: self.make_tools(document))
+        if self._app is not None:
+            from forge.openapi.app import AppServer
+
+            self._app_server = AppServer(self._app, self._server, lifespan=self._lifespan)
+            await self._app_server.open()
+        try:
+            document = await self._open_document()
+            self.tools = await in_thread(lambda: self.make_tools(document))
+        except BaseException:
+            await self.__aexit__()
+            raise
         return self.tools
 
     async def __aexit__(self, *_: object) -> None:
         self.tools = []
+        if self._app_server is not None:
+            closing, self._app_server = self._app_server, None
+            await closing.close()
 
     def make_tools(self, document: Document, *, ad_hoc: bool = False) -> list[Tool]:
         """Makes the tools of an opened document. `ad_hoc`: each call asks the gate for its own URL."""
@@ -124,14 +143,17 @@ class OpenApi:
             log.warning("openapi %s: left out: %s", self.name, problem)
         if found and not selected:
             log.warning("openapi %s: none of its %d operations matches the filters", self.name, len(found))
-        servers = Servers(document, self._server, self._egress, ad_hoc=ad_hoc)
+        server = self._app_server.choose_url(prefix) if self._app_server is not None else self._server
+        servers = Servers(document, server, self._egress, ad_hoc=ad_hoc)
         if selected and not ad_hoc:
             servers.base()  # raises early
         placed_credentials = place_credentials(self._credentials, document)
         if placed_credentials.problem:
             log.warning("openapi %s: %s", self.name, placed_credentials.problem)
         answers = AnswerReader(document, Secrets(self.secrets))
-        api = Api(document, servers, placed_credentials, answers, self._headers, self._idempotency_header)
+        api = Api(
+            document, servers, placed_credentials, answers, self._headers, self._idempotency_header, self._app_server
+        )
         traits: dict[str, Any] = {
             "category": Category.ADAPTER,
             "trust": "untrusted",
@@ -145,6 +167,12 @@ class OpenApi:
         for tool in tools:
             tool.lookup = readers.get(tool.operation.path)
         return [*tools]
+
+    async def _open_document(self) -> Document:
+        if not callable(self.spec):
+            return await open_document(self.spec, self._document_egress())
+        assert self._app_server is not None
+        return await self._app_server.read_document()
 
     def _document_egress(self) -> Egress:
         """Returns an egress that allows the document's own URL, which a person named."""
@@ -160,10 +188,22 @@ class OpenApi:
 openapi = OpenApi
 
 
-def _choose_name(spec: str | Path | Mapping[str, Any], document: Document) -> str:
+def _find_app(spec: str | Path | Mapping[str, Any] | AsgiApp, server: str | AsgiApp) -> tuple[AsgiApp | None, str]:
+    """Returns the app that answers the requests, if one does, and the URL of the server, if it is given."""
+    if isinstance(spec, str | Path | Mapping) and isinstance(server, str):
+        return None, server
+    from forge.openapi.app import is_app
+
+    apps = [one for one in (spec, server) if is_app(one)]
+    if len(apps) == 2:
+        raise DefinitionError("openapi(app, server=app): pass one app, as the first argument or as the server")
+    return apps[0] if apps else None, server if isinstance(server, str) else ""
+
+
+def _choose_name(spec: str | Path | Mapping[str, Any] | AsgiApp, document: Document) -> str:
     """Returns a short name: of the file, the document or the server."""
     stem = ""
-    if not isinstance(spec, Mapping):
+    if isinstance(spec, str | Path):
         parts = urlsplit(str(spec)) if isinstance(spec, str) and is_url(spec) else None
         words = Path(parts.path if parts else str(spec)).name.split(".")
         stem = next((word for word in words[: max(1, len(words) - 1)] if word.lower() not in _GENERAL), "")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forge.core.arguments.schema import compile_parser
 from forge.core.context import Scope, ToolContext
@@ -41,6 +41,9 @@ from forge.openapi.requests import (
 )
 from forge.workspace.paths.open import read_file
 
+if TYPE_CHECKING:
+    from forge.openapi.app import AppServer
+
 LONGEST = 300.0  # seconds of a request whose tool has no time-out
 
 _TEMPLATE = re.compile(r"\{([^{}]{1,200})\}")
@@ -60,6 +63,7 @@ class Api:
     answers: AnswerReader
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # configured by the person
     idempotency_header: str = ""  # the server handles requests with the same value once
+    app: AppServer | None = None  # answers the requests in this process
 
     @property
     def takes_keys(self) -> bool:
@@ -149,7 +153,7 @@ class OperationTool(Tool):
         seconds = self.spec.timeout or LONGEST
         limits = RequestLimits(connect=min(10.0, seconds), read=seconds, total=seconds, size=LARGEST)
         # a redirect to another server is not followed: the data is meant for this one
-        answer = await fetch(
+        answer = await (fetch if api.app is None else api.app.fetch)(
             self.operation.method,
             address,
             headers=headers,
@@ -233,6 +237,8 @@ class OperationTool(Tool):
                 "these values would change its path", ErrorKind.VALIDATION, 'Do not use "." or ".." as a value.'
             )
         url = f"{self._api.servers.base(self.operation)}/{filled.lstrip('/')}"
+        if self._api.app is not None:
+            self._api.app.check_route(self.operation.method, self.operation.path, url)
         return f"{url}?{'&'.join(query)}" if query else url
 
     @cached_property
