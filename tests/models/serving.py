@@ -46,7 +46,7 @@ class Asked:
 class Server:
     """`url` is where it listens, `asked` what came, `left` is set when a client goes away before its reply is over."""
 
-    def __init__(self, replies: Iterable[Reply]) -> None:
+    def __init__(self, replies: Iterable[Reply | Callable[[Asked], Reply]]) -> None:
         self.replies = list(replies)
         self.asked: list[Asked] = []
         self.left = asyncio.Event()
@@ -64,12 +64,13 @@ class Server:
             self.left.set()
 
     def next_reply(self) -> Reply:
-        """One after the other; the last one again and again."""
-        return self.replies[min(len(self.asked), len(self.replies)) - 1]
+        """One after the other; the last one again and again. A function makes its reply from the request."""
+        reply = self.replies[min(len(self.asked), len(self.replies)) - 1]
+        return reply if isinstance(reply, Reply) else reply(self.asked[-1])
 
 
 @asynccontextmanager
-async def serving(*replies: Reply, tls: SSLContext | None = None) -> AsyncIterator[Server]:
+async def serving(*replies: Reply | Callable[[Asked], Reply], tls: SSLContext | None = None) -> AsyncIterator[Server]:
     """Serves these replies, one a request."""
     server = Server(replies)
 

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from forge.core.registry import REVEALED_TURNS
 from forge.core.tool import Tool
 from forge.tools import tool_search as module
 from forge.tools.tool_search import ToolIndex, VectorRanking, weigh_words
@@ -68,7 +69,7 @@ def test_a_hidden_tool_is_shown_for_a_few_turns_after_it_was_found(many):
     many.call("tool_search", query="weather")
     assert "weather_forecast" in shown(many)
     assert "github_list_issues" not in shown(many)
-    for _ in range(module.REVEALED_TURNS):
+    for _ in range(REVEALED_TURNS):
         many.registry.next_turn("bench")
     assert "weather_forecast" not in shown(many)
 

@@ -19,9 +19,17 @@ from forge.core.context import CallBudget, Scope, new_session
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.events import Event, MessageReceived, Retrying, RunFinished, TextDelta, TurnFinished
 from forge.core.executor import ToolExecutor
-from forge.core.messages import BACKGROUND, Message, ToolCall, Usage, unanswered_calls
+from forge.core.messages import BACKGROUND, FOUND, Message, ToolCall, Usage, found_tools, unanswered_calls
 from forge.core.plain_values import text_of, visible
-from forge.core.provider import ModelRequest, Provider, ProviderError, expects_calls, explain_calls, name_model
+from forge.core.provider import (
+    ModelRequest,
+    Provider,
+    ProviderError,
+    expects_calls,
+    explain_calls,
+    loads_found_tools,
+    name_model,
+)
 from forge.core.result import DONE, Attachment, Failure, ToolResult
 from forge.core.spec import Permission, ToolSpec
 from forge.models.http.outgoing import BrokeOff, PromptTooLong
@@ -72,6 +80,8 @@ async def run_loop(
         first=len(conversation.messages),
         has_published_price=limits is None or limits.price is None,
     )
+    if executor.registry.search:
+        _reveal_again(run)
     with follow_labels(executor, conversation.messages) as run.labels:
         try:
             with agent_span(provider, run.scope.agent, run.scope.session_id) as operation:
@@ -86,6 +96,14 @@ async def run_loop(
             raise
     _announce_end(run, result)
     return result
+
+
+def _reveal_again(run: Run) -> None:
+    """Shows the tools that searches of this conversation found: it may be resumed elsewhere."""
+    known = run.executor.registry.revealed(run.scope.session_id)
+    found = [name for message in run.conversation.shown for name in found_tools(message) if name not in known]
+    if found:
+        run.executor.registry.reveal(dict.fromkeys(found), run.scope.session_id)
 
 
 def _with_price(limits: Limits, provider: Provider) -> Limits:
@@ -147,7 +165,8 @@ async def _run_until_end(run: Run) -> RunResult:
         result = await (_run_calls(run, reply.tool_calls) if reply.tool_calls else _finish_or_continue(run, reply))
         if run.executor.activity.listening:
             _emit(run, TurnFinished(run.spent.turns, reply.usage._asdict()))
-        run.executor.registry.next_turn(run.scope.session_id)
+        if not loads_found_tools(run.provider):
+            run.executor.registry.next_turn(run.scope.session_id)
         if result is not None:
             return result
 
@@ -180,11 +199,15 @@ async def _ask_again(run: Run, error: BrokeOff | PromptTooLong) -> Message:
 async def _ask(run: Run) -> Message:
     """Runs one turn of the model. Emits its text as it arrives and always closes the stream."""
     executor, session = run.executor, run.scope.session_id
+    search = executor.registry.search
     request = ModelRequest(
         messages=run.conversation.shown,
         tools=executor.registry.specs(session),
         options=run.settings.options,
         definitions_for=lambda dialect: executor.registry.definitions(dialect, session),
+        search=search,
+        found=executor.registry.revealed(session) if search else (),
+        session=session,
     )
     stream = run.provider.stream(request)
     run.partial.clear()
@@ -323,15 +346,24 @@ def _make_refusal(call: ToolCall, message: str, suggestion: str = "Go on without
 def _append_results(run: Run, calls: Sequence[ToolCall], results: Mapping[str, ToolResult]) -> None:
     """Appends results in call order; a cancelled call is answered too, so that the history stays valid."""
     messages = []
+    search = run.executor.registry.search
     for call in calls:
         result = results.get(call.id) or _make_refusal(call, "cancelled before it ended.", "")
         text = _add_repairs(result) if "repaired" in result.data else result.for_llm
         if not text and not result.attachments:
             text = DONE  # some providers refuse an empty message
         extra = label_extra(result, run.executor.registry.find(call.name).spec) if result.labels else {}
+        if call.name == search and (found := _find_revealed(run, result)):
+            extra = {**extra, FOUND: found}
         is_error = result.failure is not None
         messages.append(Message("tool", text, (), call.id, files_in(result), extra=extra, is_error=is_error))
     run.conversation.append(*messages)
+
+
+def _find_revealed(run: Run, result: ToolResult) -> list[str]:
+    revealed, tools = run.executor.registry.revealed(run.scope.session_id), result.data.get("tools")
+    names = [one.get("name") for one in tools if isinstance(one, Mapping)] if isinstance(tools, list) else []
+    return [str(name) for name in names if name in revealed]
 
 
 def files_in(result: ToolResult) -> tuple[Attachment, ...]:

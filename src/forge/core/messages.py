@@ -19,6 +19,7 @@ Role = Literal["system", "user", "assistant", "tool"]
 _prefix = f"call_{urandom(5).hex()}_"
 _numbers = count(1)
 BACKGROUND = "background"  # in `Message.extra`: the id of the call whose background work the message reports
+FOUND = "found_tools"  # in `Message.extra` of a search's result: the hidden tools that it found
 
 
 def _new_id() -> str:
@@ -172,6 +173,12 @@ def unanswered_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
         elif message.role == "assistant":
             return tuple(call for call in message.tool_calls if call.id not in answered)
     return ()
+
+
+def found_tools(message: Message) -> list[str]:
+    """Returns the names of the hidden tools that a search found, of the message with its result."""
+    names = message.extra.get(FOUND) if message.role == "tool" and not message.is_error else None
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list | tuple) else []
 
 
 # Converts a message to JSON and back, for the rows of the session store and for exports.

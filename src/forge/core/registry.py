@@ -60,6 +60,8 @@ def problems_of(source: ToolSource | ReportsProblems) -> Sequence[object]:
 
 
 MOST_SESSIONS = 1_000  # for which revealed tools are remembered
+REVEALED_TURNS = 50  # for which a found tool stays visible: taking a definition away empties the provider's cache
+SEARCH, RUN_CODE = "tool_search", "run_code"  # the tools that find tools, and that run scripts
 
 
 class ToolRegistry(Mapping[str, Tool]):
@@ -239,7 +241,7 @@ class ToolRegistry(Mapping[str, Tool]):
             return spec.name not in self._sent
         return spec.hidden or spec.name in self._deferred
 
-    def reveal(self, names: Iterable[str], session_id: str = "local", turns: int = 5) -> None:
+    def reveal(self, names: Iterable[str], session_id: str = "local", turns: int = REVEALED_TURNS) -> None:
         """Shows hidden tools to the model for a few turns of a session."""
         with self._lock:
             shown = dict(self._revealed.get(session_id, {}))
@@ -249,6 +251,16 @@ class ToolRegistry(Mapping[str, Tool]):
             for oldest in list(others)[: max(0, len(others) - MOST_SESSIONS + 1)]:
                 del others[oldest]
             self._revealed = {**others, session_id: shown}
+
+    def revealed(self, session_id: str = "local") -> Collection[str]:
+        """Returns the hidden tools that a model sees in this session, because a search found them."""
+        return self._revealed.get(session_id, {}).keys()
+
+    @property
+    def search(self) -> str:
+        """The name of the tool that reveals hidden ones; "" if there is none, or if found tools are for scripts."""
+        found = self._tools.get(SEARCH)
+        return SEARCH if found is not None and found.reveals_tools and RUN_CODE not in (self._sent or ()) else ""
 
     def next_turn(self, session_id: str = "local") -> None:
         """Counts a turn: tools that were revealed long enough ago are hidden again."""

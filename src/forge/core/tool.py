@@ -259,6 +259,7 @@ class Tool(TypedTool[NeedsT]):
     )
     keeps_deadline = False  # True: it ends its own work when the time is up, so that the output so far is not lost
     reports_usage = False  # True: the run counts the tokens and the cost in `data` of its results as its own
+    reveals_tools = False  # True: the tools in `data` of its results, as far as they were hidden, are shown from now on
     needs_person = False  # True: a person says yes to each call; no rule, no "always" and no --yes answers for one
 
     async def ready(self) -> None:
@@ -819,6 +820,10 @@ class ReshapedTool(Tool):
     @property
     def reports_usage(self) -> bool:  # type: ignore[override]
         return self.original.reports_usage
+
+    @property
+    def reveals_tools(self) -> bool:  # type: ignore[override]
+        return self.original.reveals_tools
 
     @property
     def needs_person(self) -> bool:  # type: ignore[override]

@@ -6,13 +6,13 @@ import json
 import os
 import re
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forge.core.errors import ErrorKind
 from forge.core.events import ReasoningDelta, TextDelta, ToolArgumentsDelta
-from forge.core.messages import Finish, Message, ToolCall, Usage
+from forge.core.messages import Finish, Message, ToolCall, Usage, found_tools
 from forge.core.plain_values import sendable
 from forge.core.provider import ModelRequest, ProviderError
 from forge.core.result import Attachment
@@ -24,7 +24,8 @@ from forge.models.turns import Block, Turns, describe_file, media_type_of, read_
 
 DEFAULT_URL = "https://api.anthropic.com"
 # not Claude 3, and not the first ones of Claude 4
-_WITH_SCHEMA = re.compile(r"claude-(?!\d)(?!(?:sonnet|opus)-4(?:-0|-2025|$))")
+_NEWER = re.compile(r"claude-(?!\d)(?!(?:sonnet|opus)-4(?:-0|-2025|$))")
+_REFERENCE_REFUSED = re.compile(r"tool_reference|tool reference|defer_loading", re.I)
 MOST_PAUSES = 10  # times the server may pause and continue in another request
 
 
@@ -42,6 +43,9 @@ class Anthropic(HttpModel):
         max_tokens: the longest answer.
         thinking: a budget in tokens, a word such as "adaptive", or the API's own object. With a budget as large as
             `max_tokens` or larger, `max_tokens` counts what comes after the thinking.
+        loads_found_tools: load a tool that `tool_search` found where it was found (`defer_loading` and
+            `tool_reference`), so that the cached prompt before it stays valid. By default, at Anthropic's own address
+            with models that can; a server that refuses it gets the definition beside the others from then on.
 
     Example:
         >>> agent = Agent(Anthropic("claude-sonnet-5", api_key="a key", max_tokens=4_096))
@@ -56,12 +60,15 @@ class Anthropic(HttpModel):
         headers: Mapping[str, str] | None = None,
         max_tokens: int = 8192,
         thinking: Thinking | None = None,
+        loads_found_tools: bool | None = None,
     ) -> None:
         self.model, self.max_tokens, self.thinking = model, max_tokens, thinking
         self.label = "anthropic"
         chosen = base_url or os.environ.get("ANTHROPIC_BASE_URL", "").strip() or DEFAULT_URL
         self.base_url = chosen.rstrip("/").removesuffix("/v1")
         self._url = f"{self.base_url}/v1/messages"
+        can_load = self.base_url == DEFAULT_URL and _NEWER.match(model) is not None
+        self.loads_found_tools = can_load if loads_found_tools is None else loads_found_tools
         self._key_variable = "" if api_key else _key_variable(os.environ if not base_url else {})
         self._headers = {"anthropic-version": "2023-06-01", **_credentials(api_key, os.environ if not base_url else {})}
         self._headers |= {name.lower(): value for name, value in (headers or {}).items()}
@@ -69,14 +76,14 @@ class Anthropic(HttpModel):
     _takes = "PNG, JPEG, GIF and WebP images, PDF documents and text, and the addresses of images and PDF documents"
 
     def _write_file(self, attachment: Attachment) -> Block | None:
-        return _AnthropicSpelling("", thinks=False).file_block(attachment)
+        return _AnthropicSpelling().file_block(attachment)
 
     def __repr__(self) -> str:
         return f"Anthropic({self.model!r})"
 
     def takes_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
         """Returns whether the model holds an answer to a schema."""
-        return self.label == "anthropic" and _WITH_SCHEMA.match(self.model) is not None and fits_output(schema)
+        return self.label == "anthropic" and _NEWER.match(self.model) is not None and fits_output(schema)
 
     def _begin(self, request: ModelRequest) -> Exchange:
         self._check_key()
@@ -91,6 +98,7 @@ class Anthropic(HttpModel):
             thinking=self.thinking,
             origin=self.base_url,
             paused=pauses > 0,
+            loads_found=self.loads_found_tools,
         )
         answer.thinks = asks_to_think(body)
         return Exchange(body, answer, pauses)
@@ -101,6 +109,13 @@ class Anthropic(HttpModel):
         exchange.answer.continue_response()
         rest = replace(request, messages=[*request.messages, message])
         return self._ask(rest, exchange.answer, exchange.state + 1)
+
+    async def _recover(self, error: ProviderError, exchange: Exchange, request: ModelRequest) -> Exchange:
+        refused = error.status == 400 and _REFERENCE_REFUSED.search(error.message) is not None
+        if self.loads_found_tools and refused and not exchange.state and request.found:
+            self.loads_found_tools = False
+            return self._begin(request)
+        return await super()._recover(error, exchange, request)
 
     async def _explain(self, error: ProviderError) -> ProviderError:
         sent = not {"x-api-key", "authorization"}.isdisjoint(self._headers)
@@ -149,10 +164,23 @@ def request_body(
     thinking: Thinking | None = None,
     origin: str = "",
     paused: bool = False,
+    loads_found: bool = False,
 ) -> dict[str, Any]:
-    """Returns the body to post. `paused`: the history ends in an answer that the server will continue."""
+    """Returns the body to post.
+
+    Args:
+        request: the request.
+        model: the model's name.
+        max_tokens: the longest answer.
+        thinking: how to think.
+        origin: only answers of this origin are sent back with their own blocks.
+        paused: the history ends in an answer that the server will continue.
+        loads_found: tools that a search found are loaded where it found them.
+    """
     options = {name: value for name, value in request.options.items() if value is not None}
-    tools = [*request.definitions("anthropic"), *options.pop("tools", ())]
+    definitions = request.definitions("anthropic")
+    spelling = _AnthropicSpelling(origin, loads=request.found if loads_found else ())
+    tools = [*definitions, *options.pop("tools", ())]
     thinking = _take_effort(options, thinking)
     if output := write_output(options.pop("response_format", None)):
         options["output_config"] = {**options.get("output_config", {}), **output}
@@ -160,14 +188,16 @@ def request_body(
     thinking = read_thinking(options.pop("thinking", thinking))
     if choice is not None and tools and choice["type"] in ("any", "tool"):
         thinking = None  # the API refuses to think before a forced call
-    system, turns = _write_history(request.messages, origin, thinks=_is_on(thinking), paused=paused)
+    spelling.thinks = _is_on(thinking)
+    system, turns = _write_history(request.messages, spelling, paused=paused)
     if thinking is not None and thinking.get("type") == "enabled" and _began_without_thinking(turns):
         thinking = None  # the API does not begin to think in the middle of a turn
-        system, turns = _write_history(request.messages, origin, thinks=False, paused=paused)
+        spelling.thinks = False
+        system, turns = _write_history(request.messages, spelling, paused=paused)
     body: dict[str, Any] = {
         "model": model,
         **_take_limits(options, max_tokens, thinking),
-        **({"tools": [*tools[:-1], _mark_block(tools[-1])]} if tools else {}),
+        **({"tools": _write_tools(tools, spelling.loaded)} if tools else {}),
         **({"tool_choice": choice} if tools and choice is not None else {}),
         **({"system": [*system[:-1], _mark_block(system[-1])]} if system else {}),
         "messages": _mark_turns(turns),
@@ -251,10 +281,16 @@ def _mark_block(block: Mapping[str, Any]) -> Block:
     return {**block, "cache_control": {"type": "ephemeral"}}
 
 
+def _write_tools(tools: Sequence[Mapping[str, Any]], loaded: Collection[str]) -> list[Mapping[str, Any]]:
+    """Returns the definitions. Those that the history loads come last: they are no part of the cached beginning."""
+    first = [one for one in tools if one.get("name") not in loaded] if loaded else list(tools)
+    later = [{**one, "defer_loading": True} for one in tools if one.get("name") in loaded]
+    return [*first[:-1], *map(_mark_block, first[-1:]), *later]
+
+
 def _write_history(
-    messages: Sequence[Message], origin: str, *, thinks: bool, paused: bool
+    messages: Sequence[Message], spelling: _AnthropicSpelling, *, paused: bool
 ) -> tuple[list[Block], list[Block]]:
-    spelling = _AnthropicSpelling(origin, thinks=thinks)
     turns = Turns(spelling)
     for message in messages:
         turns.add(message)
@@ -266,12 +302,14 @@ class _AnthropicSpelling:
 
     assistant, content = "assistant", "content"
 
-    def __init__(self, origin: str, *, thinks: bool) -> None:
-        self._origin, self._thinks = origin, thinks
+    def __init__(self, origin: str = "", *, thinks: bool = False, loads: Collection[str] = ()) -> None:
+        self._origin, self.thinks = origin, thinks
+        self._loads = loads  # tools that a search may load
+        self.loaded: set[str] = set()  # those that a result in the history loads
 
     def entries(self, message: Message) -> Sequence[Mapping[str, Any]]:
         saved = read_saved(message, EXTRA_KEY, self._origin)
-        silent = saved.get("thinking") and not self._thinks  # the API refuses earlier thoughts when thinking is off
+        silent = saved.get("thinking") and not self.thinks  # the API refuses earlier thoughts when thinking is off
         found: list[Mapping[str, Any]] = []
         at = 0
         for block in saved.get("blocks", ()):
@@ -305,6 +343,10 @@ class _AnthropicSpelling:
         return {"type": "tool_use", "id": id, "name": name, "input": arguments}
 
     def result_blocks(self, id: str, name: str, message: Message) -> tuple[Block, list[Block]]:
+        if self._loads and (found := [one for one in found_tools(message) if one in self._loads]):
+            self.loaded.update(found)
+            references = [{"type": "tool_reference", "tool_name": one} for one in found]
+            return {"type": "tool_result", "tool_use_id": id, "content": references}, []
         text = [self.text_block(sendable(message.text))] if message.text.strip() else []
         files = [self.file_block(one) or self.text_block(sendable(describe_file(one))) for one in message.attachments]
         content = [*text, *files]

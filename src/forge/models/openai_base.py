@@ -48,9 +48,10 @@ class OpenAIServer(HttpModel):
     """A model of a server. Optional features that it refuses are left out from then on."""
 
     _path: str  # of the API, after the base URL
+    _settings: type[ServerSettings] = ServerSettings
 
     def __init__(self, model: str, label: str, settings: ServerSettings) -> None:
-        check_settings(type(self).__name__, settings, ServerSettings)
+        check_settings(type(self).__name__, settings, self._settings)
         base_url, api_key = settings.get("base_url"), settings.get("api_key")
         headers, sign = settings.get("headers"), settings.get("sign")
         label = settings.get("label", label)

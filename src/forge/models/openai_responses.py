@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Unpack
 
 from forge.core.errors import ErrorKind
 from forge.core.events import ReasoningDelta, TextDelta, ToolArgumentsDelta
-from forge.core.messages import Finish, Message, ToolCall, Usage
+from forge.core.messages import Finish, Message, ToolCall, Usage, found_tools
 from forge.core.plain_values import sendable
 from forge.core.provider import ModelRequest, ProviderError
 from forge.core.result import Attachment
@@ -27,7 +28,7 @@ from forge.models.openai_chat import (
     split_images,
     write_arguments,
 )
-from forge.models.turns import describe_file, media_type_of
+from forge.models.turns import describe_file, media_type_of, read_object
 
 THINKING = 300.0  # seconds between two pieces of the answer of a model that reasons
 
@@ -37,9 +38,17 @@ _REFUSED_FEATURES = {  # optional features, and how a server says that it does n
     "parallel_tool_calls": r"parallel_tool_calls",
     "response_format": SCHEMA_REFUSED,
     "prompt_cache_key": r"prompt_cache_key",
+    "tool_search": r"tool_search|defer_loading",
     "strict": r"\bstrict\b|invalid schema for (?:function|tool)",
 }
 _REASONS = re.compile(r"(?:.*/)?(?:o[1-9]|gpt-(?:[5-9]|oss)|codex|computer-use)(?!.*-chat)")
+_SEARCHES = re.compile(r"gpt-(?:5\.(?:[4-9]|\d\d)|[6-9])")  # models that load tools in the middle of a conversation
+
+
+class ResponsesSettings(ServerSettings, total=False):
+    """The parameters of `OpenAIResponses`, which describes them."""
+
+    loads_found_tools: bool | None
 
 
 class OpenAIResponses(OpenAIServer):
@@ -56,6 +65,8 @@ class OpenAIResponses(OpenAIServer):
         api_key: the key.
         headers: further headers.
         strict: ask for strict schemas.
+        loads_found_tools: send `tool_search` as the API's own tool search, and load a found tool where it was found,
+            so that the cached prompt before it stays valid. By default, at OpenAI's own address with models that can.
         label: the name of the provider in messages.
         key_variable: the environment variable to name where the key is refused.
         sign: returns the headers that authorise a request, for servers that take tokens instead of a key.
@@ -70,7 +81,9 @@ class OpenAIResponses(OpenAIServer):
     def _write_file(self, attachment: Attachment) -> Item | None:
         return write_file(attachment)
 
-    def __init__(self, model: str, **settings: Unpack[ServerSettings]) -> None:
+    _settings = ResponsesSettings
+
+    def __init__(self, model: str, **settings: Unpack[ResponsesSettings]) -> None:
         super().__init__(model, "openai-responses", settings)
         self._spelling = ResponsesFormat(
             model,
@@ -78,7 +91,16 @@ class OpenAIResponses(OpenAIServer):
             strict=settings.get("strict", True),
             reasons=_REASONS.match(model) is not None,
             has_cache_key=self._host == "api.openai.com",
+            searches=self._can_search(settings.get("loads_found_tools")),
         )
+
+    def _can_search(self, wanted: bool | None) -> bool:
+        return self._host == "api.openai.com" and _SEARCHES.match(self.model) is not None if wanted is None else wanted
+
+    @property
+    def loads_found_tools(self) -> bool:
+        """Whether a found tool is loaded where it was found. False once the server refused it."""
+        return self._spelling.searches and "tool_search" not in self._spelling.without
 
     def takes_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
         """Returns whether the server is known to hold an answer to a schema, as one with strict schemas does."""
@@ -90,7 +112,7 @@ class OpenAIResponses(OpenAIServer):
         return THINKING if thinks and not self._is_local else super()._silence(timeout, options)
 
     def _write(self, request: ModelRequest, spelling: ResponsesFormat) -> Exchange:
-        answer = ResponsesReader(spelling.origin, call_ids(request), self._error)
+        answer = ResponsesReader(spelling.origin, call_ids(request), self._error, request.search)
         return Exchange(request_body(request, spelling), answer, spelling)
 
     def _find_refused(self, error: ProviderError, body: Mapping[str, Any], options: Mapping[str, Any]) -> str | None:
@@ -101,6 +123,7 @@ class OpenAIResponses(OpenAIServer):
         sent = {name for name in ("include", "prompt_cache_key") if name in body} - options.keys()
         sent |= {"parallel_tool_calls"} & body.keys()
         sent |= {"strict"} if "tools" in body else set()
+        sent |= {"tool_search"} if any(one.get("execution") == "client" for one in body.get("tools", ())) else set()
         sent |= {"response_format"} if is_output(body.get("text", {}).get("format")) else set()
         if "summary" in body.get("reasoning", {}) and not (isinstance(wanted, Mapping) and "summary" in wanted):
             sent.add("summary")
@@ -132,6 +155,7 @@ class ResponsesFormat:
     strict: bool = True
     reasons: bool = False  # ask for summaries and for reasoning that can be sent back
     has_cache_key: bool = False
+    searches: bool = False  # has a tool search of its own, which loads tools where they are found
     without: frozenset[str] = frozenset()  # features it refused
 
 
@@ -143,14 +167,17 @@ def request_body(request: ModelRequest, spelling: ResponsesFormat) -> Item:
     if "response_format" in spelling.without and (told := describe_schema(given.get("response_format"))):
         messages = add_to_system(messages, told)
         given = {name: value for name, value in given.items() if name != "response_format"}
-    instructions, items = _History(spelling.origin).of(messages)
+    searches = bool(request.search) and spelling.searches and "tool_search" not in spelling.without
+    definitions = _definitions(request, spelling)
+    history = _History(spelling.origin, request.search if searches else "", _found(request, definitions))
+    instructions, items = history.of(messages)
     body: Item = {
         "model": spelling.model,
         **({"instructions": instructions} if instructions else {}),
         "input": items,
         "stream": True,
         "store": False,
-        **_tools(request, given, spelling),
+        **_tools(history.write_tools(definitions), given, spelling),
         **_reasoning(given, spelling),
         **_text_settings(given),
     }
@@ -203,11 +230,18 @@ def _text_settings(given: Mapping[str, Any]) -> Item:
     return {"text": settings} if settings else {}
 
 
-def _tools(request: ModelRequest, given: Mapping[str, Any], spelling: ResponsesFormat) -> Item:
+def _definitions(request: ModelRequest, spelling: ResponsesFormat) -> list[Item]:
     strict = spelling.strict and "strict" not in spelling.without
     definitions = request.definitions("openai-strict" if strict else "openai")
-    tools = [{"type": "function", "strict": False, **one["function"]} for one in definitions]
-    tools += list(given.get("tools", ()))
+    return [{"type": "function", "strict": False, **one["function"]} for one in definitions]
+
+
+def _found(request: ModelRequest, definitions: Sequence[Item]) -> dict[str, Item]:
+    return {one["name"]: {**one, "defer_loading": True} for one in definitions if one["name"] in request.found}
+
+
+def _tools(definitions: Sequence[Item], given: Mapping[str, Any], spelling: ResponsesFormat) -> Item:
+    tools = [*definitions, *given.get("tools", ())]
     if not tools:
         return {}
     found: Item = {"tools": tools}
@@ -231,14 +265,21 @@ def _cache_key(instructions: str, items: Sequence[Item]) -> str:
 
 
 class _History:
-    """Writes the history as items: every call is answered, and every answer follows its call."""
+    """Writes the history as items: every call is answered, and every answer follows its call.
 
-    def __init__(self, origin: str) -> None:
+    With `search`, calls of the tool with this name are searches of the API's own kind, whose results load tools.
+    """
+
+    def __init__(self, origin: str, search: str = "", found: Mapping[str, Item] | None = None) -> None:
         self._origin = origin
+        self._search, self._found = search, found if search and found else {}
+        self._searches: set[str] = set()  # ids of open calls that are searches
+        self._loaded: set[str] = set()
         self._items: list[Item] = []
         self._instructions: list[str] = []
         self._open: dict[str, list[str]] = {}  # id in the history -> ids sent for it and not yet answered
         self._used: set[str] = set()
+        self._later: list[Item] = []  # behind the results of all calls
 
     def of(self, messages: Sequence[Message]) -> tuple[str, list[Item]]:
         """Returns the instructions, which are the system messages at the beginning, and the items."""
@@ -259,6 +300,20 @@ class _History:
                 self._items.append(_said(role, _content(message.text, message.attachments, in_prompt=True)))
         self._end_results()
         return "\n\n".join(text for text in self._instructions if text.strip()), self._items
+
+    def write_tools(self, definitions: Sequence[Item]) -> list[Item]:
+        """Returns the definitions that go beside the history: not those that it loads. It follows `of`."""
+        return [self._write_definition(one) for one in definitions if one["name"] not in self._loaded]
+
+    def _write_definition(self, one: Item) -> Item:
+        if not self._search or one["name"] != self._search:
+            return one
+        return {
+            "type": "tool_search",
+            "execution": "client",
+            "description": one.get("description", ""),
+            "parameters": one["parameters"],
+        }
 
     def _write_answer(self, message: Message) -> list[Item]:
         """Returns the answer with its own items in their places, or after them if the answer was changed since."""
@@ -289,19 +344,37 @@ class _History:
             id = fit_id(f"{id} again")
         self._used.add(id)
         self._open.setdefault(call.id, []).append(id)
+        if self._search and call.name == self._search:
+            self._searches.add(id)
+            given = read_object(call.arguments)
+            return {"type": "tool_search_call", "call_id": id, "execution": "client", "arguments": given}
         arguments = write_arguments(call.arguments)
         return {"type": "function_call", "call_id": id, "name": fit_name(call.name), "arguments": arguments}
 
     def _add_result(self, message: Message) -> None:
         id = self._open[message.call_id].pop(0)
+        if id in self._searches:
+            self._add_found(id, message)
+            return
         output = _content(message.text, message.attachments)
         self._items.append({"type": "function_call_output", "call_id": id, "output": output})
+
+    def _add_found(self, id: str, message: Message) -> None:
+        """Loads the tools that a search found; one that loads none is told in words, behind all results."""
+        names = [name for name in found_tools(message) if name in self._found and name not in self._loaded]
+        self._loaded.update(names)
+        self._items.append(_search_output(id, [self._found[name] for name in names]))
+        if not names:
+            self._later.append(_said("user", f"The result of an earlier call:\n{message.text}"))
 
     def _end_results(self) -> None:
         """Adds missing results: a server would always refuse a history with an unanswered call."""
         for id in [id for ids in self._open.values() for id in ids]:
             lost = "No result of this call was recorded."
-            self._items.append({"type": "function_call_output", "call_id": id, "output": lost})
+            item = {"type": "function_call_output", "call_id": id, "output": lost}
+            self._items.append(_search_output(id, []) if id in self._searches else item)
+        self._items += self._later
+        self._later = []
         self._open = {}
 
 
@@ -310,6 +383,10 @@ def _without_loose_reasoning(items: list[Item]) -> list[Item]:
     while items and items[-1]["type"] == "reasoning":
         items.pop()
     return items
+
+
+def _search_output(id: str, tools: list[Item]) -> Item:
+    return {"type": "tool_search_output", "call_id": id, "execution": "client", "status": "completed", "tools": tools}
 
 
 def _said(role: str, content: str | list[Item]) -> Item:
@@ -366,14 +443,25 @@ class _OutputItem:
     def kind(self) -> str:
         return _as_text(self.data.get("type"))
 
+    @property
+    def is_search(self) -> bool:
+        """Whether it is a search for tools that we make, not the server."""
+        return self.kind == "tool_search_call" and self.data.get("execution") == "client"
+
     def arguments(self) -> str:
-        """Returns the JSON text exactly as received."""
+        """Returns the JSON text exactly as received; of a search, which has an object, its JSON."""
         last = self.data.get("arguments")
+        if isinstance(last, Mapping):
+            return json.dumps(last)
         return last if isinstance(last, str) and last else "".join(self.pieces)
 
 
 class ResponsesReader(StreamedAnswer):
-    """Assembles an answer."""
+    """Assembles an answer. `search` is the name of the tool that the API's own searches for tools call."""
+
+    def __init__(self, origin: str, taken: set[str], error: Callable[[Any], ProviderError], search: str = "") -> None:
+        super().__init__(origin, taken, error)
+        self._search = search
 
     def _prepare(self) -> None:
         self._items: dict[int, _OutputItem] = {}
@@ -410,10 +498,10 @@ class ResponsesReader(StreamedAnswer):
             if item.kind == "message":
                 more = {name: item.data[name] for name in _KEPT_OF_MESSAGES if item.data.get(name) is not None}
                 entries.append({"type": "message", "length": item.length, **({"more": more} if more else {})})
-            elif item.kind == "function_call":
+            elif item.kind == "function_call" or item.is_search:
                 if finish != "refused":  # calls cut by a filter must not run
                     entries.append({"type": "function_call"})
-                    calls.append(_read_call(item, used))
+                    calls.append(_read_call(item, used, self._search))
                     used.add(calls[-1].id)
             elif saved := _saved_item(item):
                 entries.append(saved)
@@ -510,8 +598,8 @@ class ResponsesReader(StreamedAnswer):
         return "refused" if self._is_refused else "stop"
 
 
-def _read_call(item: _OutputItem, used: set[str]) -> ToolCall:
-    name, id = _as_text(item.data.get("name")), item.data.get("call_id")
+def _read_call(item: _OutputItem, used: set[str], search: str) -> ToolCall:
+    name, id = search if item.is_search else _as_text(item.data.get("name")), item.data.get("call_id")
     fresh = isinstance(id, str) and id.strip() and id not in used
     return ToolCall(name, item.arguments(), str(id)) if fresh else ToolCall(name, item.arguments())
 

@@ -112,6 +112,9 @@ class Scripted:
                 tools=request.tools,
                 options=request.options,
                 definitions_for=request.definitions_for,
+                search=request.search,
+                found=tuple(request.found),
+                session=request.session,
             )
         )
         paid = self._weight.of(history)

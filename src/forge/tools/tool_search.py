@@ -15,21 +15,21 @@ from typing import Annotated, Any, NamedTuple
 from forge.core.arguments.parameters import ParameterLimits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.registry import ToolRegistry
+from forge.core.registry import RUN_CODE, ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Category, ToolSpec
 from forge.core.tool import Tool
 
 log = logging.getLogger(__name__)
 
-REVEALED_TURNS = 50  # for which a found tool stays visible: taking a definition away empties the provider's cache
-RUN_CODE = "run_code"  # the tool that runs scripts
 MAX_QUERY = 1_000  # characters
 MAX_DESCRIPTION = 200  # characters of a description in the answer
 
 
 class ToolSearch(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0):
     """Find tools by what they do. There are more than you see: search before you call something impossible."""
+
+    reveals_tools = True
 
     def __init__(self, registry: ToolRegistry) -> None:
         self._registry = registry
@@ -70,7 +70,7 @@ class ToolSearch(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0)
         in_scripts = RUN_CODE in (self._registry.sent or ())  # found tools are called from scripts
         hidden = [spec.name for spec in hits if self._registry.is_deferred(spec)]
         if hidden and not in_scripts:
-            self._registry.reveal(hidden, ctx.scope.session_id, turns=REVEALED_TURNS)
+            self._registry.reveal(hidden, ctx.scope.session_id)
         return _answer(hits, total, query, in_scripts=in_scripts)
 
     def _search(self, query: str, own_name: str, *, regex: bool) -> tuple[list[ToolHit], int]:
