@@ -169,7 +169,7 @@ def request_body(request: ModelRequest, spelling: ResponsesFormat) -> Item:
         given = {name: value for name, value in given.items() if name != "response_format"}
     searches = bool(request.search) and spelling.searches and "tool_search" not in spelling.without
     definitions = _definitions(request, spelling)
-    history = _History(spelling.origin, request.search if searches else "", _found(request, definitions))
+    history = _History(spelling.origin, request.search if searches else "", _take_found(request, definitions))
     instructions, items = history.of(messages)
     body: Item = {
         "model": spelling.model,
@@ -236,7 +236,7 @@ def _definitions(request: ModelRequest, spelling: ResponsesFormat) -> list[Item]
     return [{"type": "function", "strict": False, **one["function"]} for one in definitions]
 
 
-def _found(request: ModelRequest, definitions: Sequence[Item]) -> dict[str, Item]:
+def _take_found(request: ModelRequest, definitions: Sequence[Item]) -> dict[str, Item]:
     return {one["name"]: {**one, "defer_loading": True} for one in definitions if one["name"] in request.found}
 
 
