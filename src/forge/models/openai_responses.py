@@ -99,7 +99,7 @@ class OpenAIResponses(OpenAIServer):
 
     @property
     def loads_found_tools(self) -> bool:
-        """Whether a found tool is loaded where it was found. False once the server refused it."""
+        """True if a found tool is loaded where it was found; False once the server refused that."""
         return self._spelling.searches and "tool_search" not in self._spelling.without
 
     def takes_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
@@ -445,7 +445,7 @@ class _OutputItem:
 
     @property
     def is_search(self) -> bool:
-        """Whether it is a search for tools that we make, not the server."""
+        """True for a search for tools that we make, not the server."""
         return self.kind == "tool_search_call" and self.data.get("execution") == "client"
 
     def arguments(self) -> str:
