@@ -254,6 +254,67 @@ def test_every_context_variable_is_in_the_table_with_who_sets_and_reads_it():
     assert [one for one in found if f"| `{one}` |" not in table] == []
 
 
+CHANGES = {"add", "append", "clear", "discard", "insert", "pop", "popitem", "put", "remove", "setdefault", "update"}
+HOLDERS = re.compile(r"^(set|deque|count|local|\w*Queue|\w+Dict|Weak\w+Dictionary|WeakSet|_?[A-Z]\w+)$")
+NO_STATE = {"CDLL", "Lock", "MetaData", "RLock", "Table"}
+
+
+def test_module_level_state_is_in_the_table():
+    source = Path(forge.__file__).parent
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    tables = text[text.index("**Module-level state**") : text.index("## Glossary")]
+    named = set(re.findall(r"`([a-z_/]+\.\w+)`", tables)) - {"functools.cache"}
+    found = {
+        f"{path.relative_to(source).with_suffix('')}.{name}".replace("/__init__.", ".")
+        for path in source.rglob("*.py")
+        for name in _list_state(ast.parse(path.read_text()))
+    }
+    assert found == named
+
+
+def test_the_census_finds_state_and_leaves_constants_alone():
+    code = """
+LIMIT, names, _lock, table = 3, ("a", "b"), threading.Lock(), sa.Table("t")
+jobs, made, writers, current, HERE, clerk = {}, set(), WeakKeyDictionary(), None, {}, Clerk()
+def change():
+    global current
+    current = jobs["a"] = HERE.setdefault("b", 1)
+"""
+    assert sorted(_list_state(ast.parse(code))) == ["HERE", "clerk", "current", "jobs", "made", "writers"]
+
+
+def _list_state(tree: ast.Module) -> Iterator[str]:
+    """Lists the names of a module that are bound again, hold something that changes, or are objects by a small name."""
+    changed = {name for node in ast.walk(tree) for name in _list_changed(node)}
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            pairs = [(target, node.value)]
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                pairs = list(zip(target.elts, node.value.elts, strict=True))
+            for one, value in pairs:
+                if isinstance(one, ast.Name) and (one.id in changed or _is_holder(one.id, value)):
+                    yield one.id
+
+
+def _list_changed(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Global):
+        yield from (name for name in node.names if "lock" not in name)
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES:
+        yield from (node.func.value.id,) if isinstance(node.func.value, ast.Name) else ()
+    elif isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+                yield target.value.id
+
+
+def _is_holder(name: str, value: ast.expr) -> bool:
+    made = ast.unparse(value.func).split("[")[0].split(".")[-1] if isinstance(value, ast.Call) else ""
+    if not name.lstrip("_")[0].islower() or made in NO_STATE or made == "ContextVar":
+        return False
+    return bool(HOLDERS.match(made)) or ast.unparse(value) in ("{}", "[]")
+
+
 def test_the_files_that_the_architecture_names_exist():
     folders = (ROOT / name for name in ("src", "tests", "benchmarks"))
     files = [f"/{path.relative_to(ROOT)}" for folder in folders for path in folder.rglob("*.*")]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -27,11 +28,12 @@ from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.result import Reconciled
 from forge.core.tool import tool
-from forge.durable.engine import attempt, recorder, segment
-from forge.durable.engine import executor as reconcile
+from forge.durable.engine import reconcile
 from forge.durable.engine.agents import OfferedTools, for_stored_runs
 from forge.durable.engine.attempt import current
+from forge.durable.engine.background import HeldWork
 from forge.durable.engine.segment import perform
+from forge.durable.engine.session_programs import SessionPrograms
 from forge.durable.engine.start_segments import Starter
 from forge.durable.monitor.metrics import Counters
 from forge.durable.store import NewRun, RunStore
@@ -159,6 +161,8 @@ class Process:
         self.agents = {"main": agent}
         self.offered = OfferedTools()
         self.counters = Counters()
+        self.held = HeldWork(self.store, self.start_segment)
+        self.programs = SessionPrograms(self.store, self.held.list_runs)
 
     async def start_segment(self, run: RunInfo) -> None:
         raise AssertionError(f"{run.id} has one segment")
@@ -193,7 +197,7 @@ def _simulated(storm: Storm) -> Iterator[None]:
         return guarded
 
     before, after = see("before"), see("after")
-    thread_users = (attempt, recorder, reconcile, segment)
+    engine_modules = [module for name, module in sys.modules.items() if name.startswith("forge.durable.engine.")]
     sa.event.listen(engine, "before_cursor_execute", before)
     sa.event.listen(engine, "after_cursor_execute", after)
     with (
@@ -203,20 +207,20 @@ def _simulated(storm: Storm) -> Iterator[None]:
         patch.object(database, "write_once", guard(database.write_once, "after a step was recorded")),
         patch.object(database, "read", guard(database.read)),
         patch.object(storm.store, "add_events_of", lambda batch: {}),  # nothing depends on events
-        patch.object(asyncio, "to_thread", _run_here),
         ExitStack() as stack,
     ):
-        for module in thread_users:
-            stack.enter_context(patch.object(module, "in_thread", lambda function, pace=None: _run_here(function)))
+        for module in engine_modules:
+            if hasattr(module, "in_thread"):
+                stack.enter_context(patch.object(module, "in_thread", _run_here))
         yield
     sa.event.remove(engine, "before_cursor_execute", before)
     sa.event.remove(engine, "after_cursor_execute", after)
 
 
-async def _run_here(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+async def _run_here(function: Callable[[], Any]) -> Any:
     """Runs in this thread what Forge runs in another one, so that the storm does not wait for threads."""
     await asyncio.sleep(0)
-    return copy_context().run(function, *arguments, **named)
+    return copy_context().run(function)
 
 
 def _trust_the_system(connection: Any, record: Any) -> None:

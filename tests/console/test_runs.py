@@ -237,7 +237,7 @@ class Stoppable:
 
 async def test_stopping_a_run_stops_what_it_started_and_no_other_with_a_name_like_its_own(tmp_path, monkeypatch):
     at_work = {name: Stoppable() for name in ("job", "job-child", "job-2")}
-    monkeypatch.setattr("forge.console.api.runs.ATTEMPTS", at_work)
+    monkeypatch.setattr("forge.console.api.runs.running_attempts", at_work)
     async with running_console(tmp_path, model=script(tmp_path, "Hi."), works=False) as console:
         store = console.home.runs.store
         for one in (NewRun(id="job"), NewRun(id="job-child", parent="job"), NewRun(id="job-2")):

@@ -503,7 +503,7 @@ class Slow:
 
 
 async def test_a_slow_database_makes_nobody_hold_all_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "MOST", 1_000_000)
+    monkeypatch.setattr(recorder, "MOST_WAITING", 1_000_000)
     store = Slow()
     attempt: Any = SimpleNamespace(store=store, run=SimpleNamespace(id="r", segment=1))
     taking = recorder.Recorder(attempt)
@@ -589,7 +589,7 @@ async def test_a_worker_that_lost_its_run_tells_nobody_how_it_ended(sqlite: str,
         await begun(worker)
         await asyncio.wait_for(lost_messages.wait(), 30)
         for _ in range(1_500):
-            await asyncio.sleep(0.02 if attempts.ATTEMPTS else 0)
+            await asyncio.sleep(0.02 if attempts.running_attempts else 0)
         assert worker.store.get("r").status == "running"
         assert "run_finished" not in [wire["event"] for _, wire in worker.store.events("r")]
 
@@ -609,7 +609,7 @@ async def test_a_segment_counts_once_its_end_is_stored(
 
         monkeypatch.setattr(worker.store, "close_attempt", close_late)
         await begun(worker)
-        while attempts.ATTEMPTS or not worker.engine.counters.turns or worker.engine.list_running():  # noqa: ASYNC110
+        while attempts.running_attempts or not worker.engine.counters.turns or worker.engine.list_running():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         assert worker.store.get("r").status == ("running" if is_lost else "finished")
         assert dict(worker.engine.counters.segments) == ({} if is_lost else {"finished": 1})

@@ -13,8 +13,9 @@ from forge.core.errors import ErrorKind
 from forge.core.events import ToolCompleted
 from forge.durable.engine import background
 from forge.durable.engine import segment as workflow
-from forge.durable.engine.background import LOST_WORK_MESSAGE, find_completed, report_lost
+from forge.durable.engine.background import LOST_WORK_MESSAGE, report_lost
 from forge.durable.engine.engine import Engine
+from forge.durable.engine.reconcile import find_completed
 from forge.durable.engine.recorder import key_of
 from forge.durable.store import RunStore
 from forge.durable.store.heartbeats import Heartbeat
@@ -38,17 +39,17 @@ async def test_background_work_of_a_worker_that_has_gone_is_unknown(sqlite: str,
             left = Outcome(status="waiting", messages=(), spent={}, waits=(wait,), held=worker)
             store.close_segment(name, 1, left)
         dead.leave(handed=handed)
-        await report_lost(engine)
+        await report_lost(engine.store, engine.start_segment)
         assert [store.get(name).status for name in ("orphan", "child", "asks")] == ["queued", "waiting", "waiting"]
         assert "unknown" in store.messages("orphan")[-1].text
         store.advance("asks")  # as if it was answered
         store.begin("asks", 2, engine.worker)
-        await report_lost(engine)
+        await report_lost(engine.store, engine.start_segment)
         assert store.get("asks").status == "running"
         left = Outcome(status="waiting", messages=(), spent={}, waits=(Wait(kind="question"),))
         store.close_segment("asks", 2, left)
-        await report_lost(engine)
-        await report_lost(engine)
+        await report_lost(engine.store, engine.start_segment)
+        await report_lost(engine.store, engine.start_segment)
         assert [message.text for message in store.messages("asks")] == [LOST_WORK_MESSAGE], (
             "it is told when it can be, and once"
         )
@@ -156,7 +157,7 @@ async def test_a_database_that_is_away_when_background_work_ends_only_delays_the
         await begun(worker)
         await rested(worker)
         monkeypatch.setattr(RunStore, "advance", away)
-        monkeypatch.setattr(background, "LOOK", 0.01)
+        monkeypatch.setattr(background, "SHORTEST_PAUSE", 0.01)
         ready.set()
         run = await ended(worker)
         assert run.status == "finished"

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from forge import Agent, DurableAgent, Limits, Price, ToolCall, ToolError, Usage, WorkerSettings, tool
 from forge.core.messages import Message
-from forge.durable.engine.background import unknown_result
+from forge.durable.engine.reconcile import unknown_result
 from forge.durable.monitor import health
 from forge.durable.monitor.health import ServedAddress
 from forge.durable.monitor.metrics import MOST_LABELS, Counters, Load, QueueLoad, WorkerState, read_load, render_metrics

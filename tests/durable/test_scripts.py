@@ -54,7 +54,7 @@ async def test_a_script_that_needs_an_approval_waits_as_a_row_and_goes_on(shared
         await begun(worker)
         run = await rested(worker)
         assert (run.status, run.waits[0].kind, run.waits[0].call) == ("waiting", "approval", "s.2")
-        while attempt.ATTEMPTS:  # noqa: ASYNC110 - nobody holds it, once its row says so
+        while attempt.running_attempts:  # noqa: ASYNC110 - nobody holds it, once its row says so
             await asyncio.sleep(0.01)
         run = await answered(worker, {"kind": "once"})
         assert run.status == "finished"

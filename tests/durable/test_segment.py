@@ -48,7 +48,7 @@ async def test_a_call_that_asks_is_stored_and_runs_once_it_is_approved(shared_fi
         assert run.status == "waiting"
         assert [wait.kind for wait in run.waits] == ["approval"]
         assert told(worker) == ["3"]  # what could be done was done
-        assert not attempt.ATTEMPTS  # nobody holds it
+        assert not attempt.running_attempts  # nobody holds it
         run = await answered(worker, {"kind": "once"})
         assert run.status == "finished"
         assert told(worker) == ["3", "paid Ada 5"]

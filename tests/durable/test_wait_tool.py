@@ -67,7 +67,7 @@ async def test_a_run_that_waits_is_a_row_and_goes_on_when_it_is_time(
         await begun(worker)
         run = await rested(worker)
         assert (run.status, run.waits[0].kind, run.waits[0].detail["reason"]) == ("waiting", "time", "the mail")
-        assert not attempt.ATTEMPTS  # nobody holds it
+        assert not attempt.running_attempts  # nobody holds it
         assert worker.store.due(worker.store.now()) == []
         clock.ahead = 3 * DAY + 1
         run = await ended(worker)

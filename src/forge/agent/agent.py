@@ -38,6 +38,7 @@ from forge.core.check_definition import check_listed, check_settings
 from forge.core.context import Scope, new_session
 from forge.core.errors import DefinitionError, DuplicateToolError, ErrorKind, ToolError
 from forge.core.events import Event, RunStarted
+from forge.core.execution.threads import in_thread
 from forge.core.executor import Step, ToolExecutor
 from forge.core.messages import Message, ToolCall, unanswered_calls
 from forge.core.provider import Provider, window_of
@@ -447,7 +448,7 @@ class Agent(Generic[OutputT, DepsT]):
         if (store := settings.get("store")) is not None:
             has_history = history is not None or isinstance(prompt, list | Conversation)
             check_stored(is_named=is_named, has_history=has_history)
-            stored = await asyncio.to_thread(store.open, scope.session_id)
+            stored = await in_thread(lambda: store.open(scope.session_id))
             history = stored.continue_conversation()
             if prepare is None:
                 prepare = shortening = self.make_shortening(scope, meta=stored.meta)

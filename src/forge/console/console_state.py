@@ -16,6 +16,7 @@ from forge.agent.agent import Agent
 from forge.console.event_hub import Hub
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
 from forge.core.provider import ModelRequest
 from forge.core.registry import ToolRegistry
@@ -120,8 +121,8 @@ class ConsoleState:
         """Opens the console. With `works`, runs are processed here, otherwise by another worker."""
         async with AsyncExitStack() as stack:
             stack.callback(self.runs.close)
-            await asyncio.to_thread(self.runs.store.prepare)
-            await asyncio.to_thread(self._keep)
+            await in_thread(self.runs.store.prepare)
+            await in_thread(self._keep)
             await stack.enter_async_context(self.agent)
             if works:
                 limits = queue_limits(self.configuration)
@@ -147,7 +148,7 @@ class ConsoleState:
                 yield self
             finally:
                 await self._end_tasks()
-                await asyncio.to_thread(self._keep)
+                await in_thread(self._keep)
 
     def reload_policy(self) -> None:
         """Applies the current rules of the files to every further call.

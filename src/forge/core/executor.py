@@ -18,7 +18,7 @@ from forge.core.context import Gate, Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting, find_until_then, is_interrupt
 from forge.core.events import ToolCompleted, ToolFailed, ToolFinished, ToolStarted
 from forge.core.execution.background import BackgroundWork
-from forge.core.execution.deadline import Deadline, DeadlinePassed
+from forge.core.execution.deadline import Deadline, DeadlinePassed, is_cancelled_itself
 from forge.core.execution.session_programs import end_started
 from forge.core.messages import InnerCall, ToolCall
 from forge.core.plain_values import brief, clip_bytes, text_of
@@ -373,8 +373,7 @@ def _comes_from_outside(error: BaseException) -> bool:
     if isinstance(error, Exception):
         return False
     if isinstance(error, asyncio.CancelledError):
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
+        return is_cancelled_itself()
     return is_interrupt(error)
 
 

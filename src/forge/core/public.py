@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from types import CodeType
 from typing import Any
 
 _EXTRAS = {"forge.durable.": "durable"}  # names of these modules need an extra that a base install does not have
-_homes: dict[CodeType, dict[str, str]] = {}  # by the code of the package
 
 
 def expose(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -32,12 +32,11 @@ def expose(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]
     return get, lambda: [*space, "__all__", *_installed(code)]
 
 
+@cache
 def _find_homes(code: CodeType) -> dict[str, str]:
     """Returns the module of every public name: reads the imports of a package, which never run, from its code."""
     from dis import get_instructions  # `import forge` does without
 
-    if found := _homes.get(code):
-        return found
     homes: dict[str, str] = {}
     module = ""
     for step in get_instructions(code):
@@ -45,7 +44,6 @@ def _find_homes(code: CodeType) -> dict[str, str]:
             module = step.argval
         elif step.opname == "IMPORT_FROM" and module.startswith("forge.") and module != __name__:
             homes[step.argval] = module
-    _homes[code] = homes
     return homes
 
 

@@ -19,6 +19,7 @@ from forge.agent.instructions import DepsT, evaluate_instructions, is_evaluated_
 from forge.agent.result import RunResult
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.execution.threads import in_thread
 from forge.core.messages import Message
 from forge.core.plain_values import brief
 from forge.durable.client import Runs
@@ -167,7 +168,7 @@ class DurableAgent:
                 log.warning("runs did not end their turn within %g s: other workers resume them", self._drain)
         finally:
             await self._open.aclose()
-            await asyncio.to_thread(self.runs.close)
+            await in_thread(self.runs.close)
 
     async def _work_until_signal(self) -> None:
         assert self._worker is not None
@@ -218,7 +219,7 @@ class DurableAgent:
             raise ToolError(message, ErrorKind.VALIDATION, "Give the history as messages=…, and the prompt beside it.")
         said = await self._begin(chosen, asked, messages, session, scope or {})
         given = len(messages) and len(messages) + (messages[0].role != "system" and said[0].role == "system")
-        return await asyncio.to_thread(
+        return await in_thread(
             lambda: self.runs.submit(
                 asked if isinstance(asked, str) else asked.text,
                 agent=chosen.name,
@@ -262,24 +263,24 @@ class DurableAgent:
     ) -> DurableResult:
         """Answers an approval or a question of a run, and follows the run from there."""
         self._check_open()
-        await asyncio.to_thread(lambda: self.runs.answer(run_id, answer, question, by))
+        await in_thread(lambda: self.runs.answer(run_id, answer, question, by))
         return await self.result(run_id)
 
     async def send(self, run_id: str, text: str) -> None:
         """Sends a message to a run that is not over: the model sees it before its next turn, exactly once."""
         self._check_open()
-        await asyncio.to_thread(self.runs.send, run_id, text)
+        await in_thread(lambda: self.runs.send(run_id, text))
 
     async def cancel(self, run_id: str) -> DurableResult:
         self._check_open()
-        await asyncio.to_thread(self.runs.cancel, run_id)
+        await in_thread(lambda: self.runs.cancel(run_id))
         return await self.result(run_id)
 
     async def result(self, run_id: str) -> DurableResult:
         """Waits until the run is over or waits for an answer."""
         self._check_open()
         run = await self.runs.settled(run_id)
-        return await asyncio.to_thread(self._result, run)
+        return await in_thread(lambda: self._result(run))
 
     def _check_open(self) -> None:
         if not self._is_open:

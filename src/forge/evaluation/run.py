@@ -22,6 +22,7 @@ from forge.core.activity import ActivityStream
 from forge.core.context import LOCAL
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import PermissionAnswered, PermissionAsked, TextDelta
+from forge.core.execution.threads import in_thread
 from forge.core.messages import Message, export_message, import_message
 from forge.core.plain_values import short_name, text_of
 from forge.core.provider import ModelRequest, Provider, ProviderError, StreamPart
@@ -136,7 +137,7 @@ class _Evaluation:
     async def run(self, case: EvalCase, number: int) -> EvalRun:
         """Runs a case once, in its own workspace. Raises `ToolError` only where the agent cannot be made."""
         with tempfile.TemporaryDirectory(prefix="forge-eval-", ignore_cleanup_errors=True) as folder:
-            workspace = await asyncio.to_thread(fill_workspace, case, Path(folder))
+            workspace = await in_thread(lambda: fill_workspace(case, Path(folder)))
             async with AsyncExitStack() as stack:
                 agent = self._make_agent(case, number, workspace)
                 if agent is not self.agent and not isinstance(self.agent, Agent):
@@ -171,7 +172,7 @@ class _Evaluation:
             message = f"the run could not start: {error.message}"
             return EvalRun(case=case.name, time=number, setup=self.setup, failures=(message,), seconds=seconds)
         seconds = time.monotonic() - started
-        failures = await asyncio.to_thread(find_failures, case, result, workspace, seconds)
+        failures = await in_thread(lambda: find_failures(case, result, workspace, seconds))
         output = result.output_or_none if result.has_output else result.text
         for rubric in list_rubrics(case):
             assert self.judge is not None

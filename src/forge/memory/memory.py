@@ -145,9 +145,9 @@ class Memory:
             remarks.append(f"{waiting:,} parts of notes have no vector yet")
         counts = await in_thread(lambda: self._open_follower().index.counts())
         return ReindexReport(
-            counts["notes"],
+            int(counts["notes"]),
             changed,
-            counts["chunks"],
+            int(counts["chunks"]),
             embedded,
             time.monotonic() - started,
             list(dict.fromkeys(remarks)),

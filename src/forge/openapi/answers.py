@@ -37,7 +37,7 @@ class AnswerReader:
     async def result(self, operation: ApiOperation, answer: Response) -> ToolResult:
         if len(answer.body) <= LARGE:
             return self._result(operation, answer)
-        return await in_thread(lambda: self._result(operation, answer))  # type: ignore[no-any-return]
+        return await in_thread(lambda: self._result(operation, answer))
 
     def _result(self, operation: ApiOperation, answer: Response) -> ToolResult:
         headers = self._headers(answer)

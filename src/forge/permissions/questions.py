@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError, Waiting
+from forge.core.execution.deadline import is_cancelled_itself
 from forge.core.messages import ToolCall
 from forge.core.plain_values import visible
 from forge.core.result import ToolResult
@@ -267,8 +268,7 @@ async def answer_of(approve: Approver, request: PermissionRequest, secrets: Secr
         log.error("the approver failed on %s: %s", request.spec.name, secrets.mask_all(describe_failure(error)))
         return Answer.no(f"the question could not be asked ({type(error).__name__})", by="error")
     except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
+        if is_cancelled_itself():
             raise
         return Answer.no("the question was closed without an answer", by="error")  # its own future was cancelled
     if isinstance(answer, Answer):

@@ -100,7 +100,7 @@ async def _limit_in_thread(ctx: ToolContext, result: ToolResult, limits: tuple[i
         return within if limits is None else _limit_text(ctx, within, *limits)
 
     try:
-        return await in_thread(limit)  # type: ignore[no-any-return]
+        return await in_thread(limit)
     except (ToolError, RuntimeError):  # no thread is left: hung functions hold them all
         return limit()
 

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from forge.core.context import ToolContext
@@ -205,31 +205,27 @@ def _measure(operation: Operation, seconds: float) -> None:
     metrics: Any = sys.modules.get("opentelemetry.metrics")
     if metrics is None:
         return
-    tokens, duration = _histograms(metrics)
+    tokens, duration = _histograms(metrics.get_meter_provider())
     duration.record(seconds, operation.shared)
     if operation.shared["gen_ai.operation.name"] == CHAT and operation.usage is not None:
         for kind, count in (("input", operation.usage.input), ("output", operation.usage.output)):
             tokens.record(count, {**operation.shared, "gen_ai.token.type": kind})
 
 
-_made: list[tuple[Any, tuple[Any, Any]]] = []  # the provider of meters, and its histograms
-
-
-def _histograms(metrics: Any) -> tuple[Any, Any]:
-    provider = metrics.get_meter_provider()
-    if not _made or _made[0][0] is not provider:
-        meter = provider.get_meter("forge")
-        tokens = meter.create_histogram(
-            "gen_ai.client.token.usage",
-            "{token}",
-            "Tokens of a request, by type.",
-            explicit_bucket_boundaries_advisory=_TOKENS,
-        )
-        duration = meter.create_histogram(
-            "gen_ai.client.operation.duration",
-            "s",
-            "Duration of an operation.",
-            explicit_bucket_boundaries_advisory=_SECONDS,
-        )
-        _made[:] = [(provider, (tokens, duration))]
-    return _made[0][1]
+@lru_cache(maxsize=1)
+def _histograms(provider: Any) -> tuple[Any, Any]:
+    """Makes the histograms of a provider of meters, once."""
+    meter = provider.get_meter("forge")
+    tokens = meter.create_histogram(
+        "gen_ai.client.token.usage",
+        "{token}",
+        "Tokens of a request, by type.",
+        explicit_bucket_boundaries_advisory=_TOKENS,
+    )
+    duration = meter.create_histogram(
+        "gen_ai.client.operation.duration",
+        "s",
+        "Duration of an operation.",
+        explicit_bucket_boundaries_advisory=_SECONDS,
+    )
+    return tokens, duration

@@ -37,7 +37,7 @@ from forge.core.messages import Message
 from forge.core.plain_values import text_of
 from forge.durable.client import Runs, new_run_id
 from forge.durable.client.following import RunFollower
-from forge.durable.engine.attempt import ATTEMPTS
+from forge.durable.engine.attempt import running_attempts
 from forge.durable.engine.queues import DEFAULT
 from forge.durable.store.rows import INITIAL_MESSAGES, MODEL, RunInfo
 from forge.durable.worker import Worker, WorkerSettings
@@ -376,7 +376,9 @@ class WatchedRun:
     async def _cancel(self) -> None:
         await in_thread(lambda: self.runs.cancel(self.run.id))
         ours = {self.run.id}
-        for run_id, attempt in sorted(ATTEMPTS.items(), key=lambda one: len(one[0])):  # the ids of children are longer
+        for run_id, attempt in sorted(
+            running_attempts.items(), key=lambda one: len(one[0])
+        ):  # the ids of children are longer
             if run_id in ours or attempt.run.parent in ours:
                 ours.add(run_id)
                 attempt.stop()  # here at once; elsewhere at the next tick

@@ -177,3 +177,9 @@ if sys.version_info < (3, 13):  # from 3.13 on a group takes its own cancellatio
                 return bool(getattr(frame.f_locals.get("self"), "_parent_cancel_requested", False))
             coroutine = getattr(coroutine, "cr_await", None)
         return False
+
+
+def is_cancelled_itself() -> bool:
+    """Returns whether the current task is cancelled, not only a task that it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -9,9 +9,11 @@ import os
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from forge.core.errors import ErrorKind, ToolError
+
+T = TypeVar("T")
 
 MOST = 2_000  # threads at once; hung ones count until they return
 IDLE = 10.0  # seconds a thread waits for work before it ends
@@ -37,7 +39,7 @@ def current_loop() -> asyncio.AbstractEventLoop:
         return loop
 
 
-async def in_thread(function: Callable[[], Any]) -> Any:
+async def in_thread(function: Callable[[], T]) -> T:
     """Runs a plain function beside the event loop and returns its value; raises whatever it raised."""
     _reserve_thread()
     call = _ThreadCall(function)
@@ -46,7 +48,8 @@ async def in_thread(function: Callable[[], Any]) -> Any:
     value, error = await call.outcome
     if error is not None:
         raise error
-    return value
+    returned: T = value
+    return returned
 
 
 class _ThreadCall:

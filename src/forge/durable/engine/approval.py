@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 from forge.core.errors import Waiting
+from forge.core.execution.threads import in_thread
 from forge.core.plain_values import plain, sendable
 from forge.durable.engine.attempt import Attempt, current
 from forge.durable.store.encoding import object_of
@@ -19,7 +20,7 @@ from forge.permissions.remember import make_memory
 
 LARGEST_SCHEMA = 16_000  # characters of it that are stored
 _BOUND = ("tool", "arguments", "parts", "preview", "introduction", "question", "result", "form")
-LOOK = 0.5  # seconds between queries for the answer of a blocking question
+ANSWER_POLL = 0.5  # seconds between queries for the answer of a blocking question
 
 
 async def stored_approval(request: PermissionRequest) -> Answer:
@@ -30,15 +31,15 @@ async def stored_approval(request: PermissionRequest) -> Answer:
     attempt = current.get()
     if attempt is None:
         return Answer.no(by="nobody")
-    if await asyncio.to_thread(_is_always_allowed, attempt, request):  # first: this stores no question
+    if await in_thread(lambda: _is_always_allowed(attempt, request)):  # first: this stores no question
         return Answer("always", by="always")
     question = _build_question(attempt, request)
-    stored = await asyncio.to_thread(attempt.store.ask, question, attempt.run.segment, attempt.context.worker)
+    stored = await in_thread(lambda: attempt.store.ask(question, attempt.run.segment, attempt.context.worker))
     while stored.answer is None:
         if request.editable and request.result is None and not request.question:
             raise Waiting("it waits for a person's approval", kind="approval", question=stored.id)
-        await asyncio.sleep(LOOK)
-        stored = await asyncio.to_thread(attempt.store.question, stored.id)
+        await asyncio.sleep(ANSWER_POLL)
+        stored = await in_thread(lambda: attempt.store.question(question.id))
     return answer_from_json(stored.answer, stored.by)
 
 

@@ -12,11 +12,14 @@ from typing import Any, Protocol, TypeVar
 from forge.agent.agent import Agent
 from forge.core.activity import ActivityStream
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.execution.deadline import is_cancelled_itself
 from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
 from forge.core.provider import Provider
 from forge.core.registry import ToolRegistry
+from forge.durable.engine.background import HeldWork
 from forge.durable.engine.dbos_private import JsonSerializer
+from forge.durable.engine.session_programs import SessionPrograms
 from forge.durable.engine.start_segments import workflow_id
 from forge.durable.monitor.metrics import Counters
 from forge.durable.store import RunStore
@@ -25,9 +28,7 @@ from forge.durable.store.steps import Detail, Intent, NewStep, StoredIntent, Sto
 from forge.workspace.state.store import StoreError
 
 MOST_STEPS = 200  # of a segment, which bounds the replay of another attempt
-MOST_CHARACTERS = (
-    16 * 1024 * 1024
-)  # recorded by a segment's steps: its end stores all messages once more, in one transaction
+MOST_CHARACTERS = 16 * 1024 * 1024  # of its steps: its end stores all messages once more, in one transaction
 
 RETRY = 1.0  # seconds between two attempts to record a step, while the database is unreachable
 
@@ -35,6 +36,8 @@ log = logging.getLogger("forge.durable")
 
 Step = Callable[[], Awaitable[Mapping[str, Any]]]
 T = TypeVar("T")
+
+_SERIALIZER = JsonSerializer()
 
 
 class Attempt:
@@ -88,6 +91,66 @@ class Attempt:
             self.broken = error
             raise
 
+    async def record_intent(self, call: str, detail: Detail = None, earlier: str = "") -> bool:
+        """Records that this attempt is about to run a call that must not be repeated; False: another one was, unless
+        it is the `earlier` one. Raises if another attempt runs the segment now, or the database is unreachable.
+        """
+        run = self.run
+        key = (run.id, run.segment, self.token, call)
+        try:
+            found: Intent = await in_thread(lambda: self.store.record_intent(*key, detail, earlier))
+        except Exception as error:
+            self.broken = error
+            raise
+        if found == "lost":
+            self.broken = LostSegment(f"segment {run.segment} of run {run.id} is run by another attempt")
+            raise self.broken
+        return found == "recorded"
+
+    def when_replayed(self, announce: Callable[[], None]) -> None:
+        """Calls `announce` once all recorded steps are replayed, so that new messages come after them."""
+        self._after_replay.append(announce)
+        self._run_after_replay()
+
+    async def work(self, loop: Coroutine[Any, Any, T]) -> T:
+        """Runs the loop so that `stop` can end it. Raises `Stopped` then."""
+        self._task = task = asyncio.get_running_loop().create_task(loop)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self._stopped and not is_cancelled_itself():
+                raise Stopped from None
+            raise
+
+    def stop(self) -> None:
+        """Stops the attempt: the run was cancelled."""
+        self._stopped = True
+        if self._task is not None and self.steps >= self._replays:  # else it stops after the replay
+            self._task.cancel()
+
+    def abandon(self) -> None:
+        """Stops without recording: another worker owns the segment now."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def drain(self) -> None:
+        """Ends the segment before the next turn, so that another worker resumes it."""
+        self._draining = True
+
+    def pause(self) -> bool:
+        """Returns whether the segment ends before the next turn. Recorded steps come first: they have happened."""
+        if self.steps < self._replays:
+            return False
+        if self._draining or self.steps >= MOST_STEPS or self._characters >= MOST_CHARACTERS:
+            return True
+        return self._has_messages
+
+    def note_messages(self) -> None:
+        """Ends the segment before the next turn: a person has sent messages, and the next segment begins with them.
+        Usable from any thread. Nothing is lost without it: the end of a run finds messages, too.
+        """
+        self._has_messages = True
+
     def _replay(self, number: int, name: str, stored: StoredStep) -> Mapping[str, Any]:
         """Returns the recorded result."""
         if stored.name != name:
@@ -132,72 +195,9 @@ class Attempt:
                     log.warning(message, step.run, step.number, text_of(error), extra={"run": step.run})
             await asyncio.sleep(RETRY)
 
-    def when_replayed(self, tell: Callable[[], None]) -> None:
-        """Calls `tell` once all recorded steps are replayed, so that new messages come after them."""
-        self._after_replay.append(tell)
-        self._run_after_replay()
-
     def _run_after_replay(self) -> None:
         while self._after_replay and self.steps >= self._replays:
             self._after_replay.pop(0)()
-
-    async def record_intent(self, call: str, detail: Detail = None, earlier: str = "") -> bool:
-        """Records that this attempt is about to run a call that must not be repeated; False: another one was, unless
-        it is the `earlier` one. Raises if another attempt runs the segment now, or the database is unreachable.
-        """
-        run = self.run
-        key = (run.id, run.segment, self.token, call)
-        try:
-            found: Intent = await in_thread(lambda: self.store.record_intent(*key, detail, earlier))
-        except Exception as error:
-            self.broken = error
-            raise
-        if found == "lost":
-            self.broken = LostSegment(f"segment {run.segment} of run {run.id} is run by another attempt")
-            raise self.broken
-        return found == "recorded"
-
-    async def work(self, loop: Coroutine[Any, Any, T]) -> T:
-        """Runs the loop so that `stop` can end it. Raises `Stopped` then."""
-        self._task = task = asyncio.get_running_loop().create_task(loop)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            if self._stopped and not is_cancelled_itself():
-                raise Stopped from None
-            raise
-
-    def stop(self) -> None:
-        """Stops the attempt: the run was cancelled."""
-        self._stopped = True
-        if self._task is not None and self.steps >= self._replays:  # else it stops after the replay
-            self._task.cancel()
-
-    def abandon(self) -> None:
-        """Stops without recording: another worker owns the segment now."""
-        if self._task is not None:
-            self._task.cancel()
-
-    def drain(self) -> None:
-        """Ends the segment before the next turn, so that another worker resumes it."""
-        self._draining = True
-
-    def pause(self) -> bool:
-        """Returns whether the segment ends before the next turn. Recorded steps come first: they have happened."""
-        if self.steps < self._replays:
-            return False
-        if self._draining or self.steps >= MOST_STEPS or self._characters >= MOST_CHARACTERS:
-            return True
-        return self._has_messages
-
-    def note_messages(self) -> None:
-        """Ends the segment before the next turn: a person has sent messages, and the next segment begins with them.
-        Usable from any thread. Nothing is lost without it: the end of a run finds messages, too.
-        """
-        self._has_messages = True
-
-
-_SERIALIZER = JsonSerializer()
 
 
 class LostSegment(Exception):
@@ -208,8 +208,18 @@ class Stopped(BaseException):
     """The run was cancelled. It is not an error of the model or a tool, and is not recorded."""
 
 
-def _milliseconds() -> int:
-    return int(time.time() * 1000)
+current: ContextVar[Attempt | None] = ContextVar("attempt", default=None)
+"""The current attempt."""
+
+running_attempts: dict[str, Attempt] = {}
+"""The attempts of this process, by run."""
+
+
+def note_messages(run_id: str, store: RunStore | None = None) -> None:
+    """Notes that messages wait for a run, if this process works on it. `store`: only on a run of its database."""
+    attempt = running_attempts.get(run_id)
+    if attempt is not None and (store is None or attempt.store.url == store.url):
+        attempt.note_messages()
 
 
 async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> None:
@@ -220,29 +230,6 @@ async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> None:
     for task in tasks:
         if not task.cancelled():
             task.exception()
-
-
-def is_cancelled_itself() -> bool:
-    """Returns whether the current task is cancelled, not only a task it waits for."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-current: ContextVar[Attempt | None] = ContextVar("attempt", default=None)
-"""The current attempt."""
-
-ATTEMPTS: dict[str, Attempt] = {}
-"""The attempts of this process, by run."""
-
-
-def note_messages(run_id: str, store: RunStore | None = None) -> None:
-    """Notes that messages wait for a run, if this process works on it. `store`: only on a run of its database."""
-    attempt = ATTEMPTS.get(run_id)
-    if attempt is not None and (store is None or attempt.store.url == store.url):
-        attempt.note_messages()
-
-
-# Declares what a segment needs from the process that runs it.
 
 
 Models = Callable[[str], Provider]
@@ -277,6 +264,14 @@ class WorkerContext(Protocol):
     def watch(self) -> WatchActivity | None: ...
     @property
     def counters(self) -> Counters: ...
+    @property
+    def held(self) -> HeldWork: ...  # background work of its runs
+    @property
+    def programs(self) -> SessionPrograms: ...  # programs that calls of its runs left running
 
     async def start_segment(self, run: RunInfo) -> None:
         """Starts the run's current segment, here or elsewhere; idempotent."""
+
+
+def _milliseconds() -> int:
+    return int(time.time() * 1000)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from hashlib import sha256
 
@@ -10,6 +9,7 @@ from forge.agent.labels import LABELS, collect_labels, export_context
 from forge.agent.subagent import Order, make_report
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
+from forge.core.execution.threads import in_thread
 from forge.core.messages import Message, ToolCall, unanswered_calls
 from forge.core.result import ToolResult
 from forge.durable.engine.agents import find_agent
@@ -27,9 +27,9 @@ async def delegate(attempt: Attempt, ctx: ToolContext, order: Order) -> ToolResu
     """Runs a sub-agent's task as its own run, which may run anywhere and outlives this process."""
     name = f"{attempt.run.agent}/{order.agent_type}"
     child = _child_id(attempt.run.id, ctx.call.id)
-    run = await asyncio.to_thread(_find_run, attempt, child)
+    run = await in_thread(lambda: _find_run(attempt, child))
     if run is None:
-        earlier = await asyncio.to_thread(_load_earlier, attempt, order.task_id) if order.task_id else []
+        earlier = await in_thread(lambda: _load_earlier(attempt, order.task_id)) if order.task_id else []
         system = [] if earlier else [Message("system", find_agent(attempt.context.agents, name).system_prompt())]
         new = _new_run(attempt, child, name, ctx.call, ctx.scope)
         messages = (*earlier, *system, Message("user", order.prompt, extra=_label_prompt()))
@@ -37,13 +37,13 @@ async def delegate(attempt: Attempt, ctx: ToolContext, order: Order) -> ToolResu
     if not run.is_over:
         raise Waiting(f"it waits for the sub-agent's run {run.id}", kind="run", run=run.id)
     report = make_report(run_result(run), run.id, order.description)
-    return replace(report, labels=collect_labels(await asyncio.to_thread(attempt.store.messages, run.id)))
+    return replace(report, labels=collect_labels(await in_thread(lambda: attempt.store.messages(run.id))))
 
 
 async def run_call_remotely(attempt: Attempt, call: ToolCall, scope: Scope, offer: str) -> ToolResult:
     """Runs one call on a worker with this offer, which also handles its approvals."""
     child = _child_id(attempt.run.id, call.id)
-    run = await asyncio.to_thread(_find_run, attempt, child)
+    run = await in_thread(lambda: _find_run(attempt, child))
     if run is None:
         new = _new_run(attempt, child, attempt.run.agent, call, scope)
         wanted = replace(
@@ -119,6 +119,6 @@ def _new_run(attempt: Attempt, child: str, agent: str, call: ToolCall, scope: Sc
 
 
 async def _start_run(attempt: Attempt, new: NewRun) -> RunInfo:
-    run = await asyncio.to_thread(attempt.store.create, new)
+    run = await in_thread(lambda: attempt.store.create(new))
     await attempt.context.start_segment(run)
     return run

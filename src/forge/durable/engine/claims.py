@@ -34,7 +34,7 @@ class Ended(NamedTuple):
 
 
 class Claims:
-    """The claims of one worker. Its calls block and must follow each other."""
+    """The claims of one worker. Its methods block; one poll must follow the other."""
 
     def __init__(
         self, database: Database, worker: str, queues: Collection[str], keys: Callable[[], Sequence[str]]
@@ -55,7 +55,7 @@ class Claims:
             keys = keys if self._database.read(self._has_queued) else ()
         if not keys and not ended:
             return []
-        self._queues.append(self._queues.pop(0))  # each is the first in turn
+        self._queues = [*self._queues[1:], self._queues[0]]  # each is the first in turn
         is_single_statement = not ended and len(self._queues) == 1 and not self._limited
         write = self._database.write_once if is_single_statement else self._database.write
         return write(lambda connection: self._settle(connection, keys, room, ended), lasting=False)
@@ -129,7 +129,7 @@ def _lock_limits(connection: sa.Connection, queue: str) -> QueueLimits:
     row = connection.execute(
         sa.select(queue_limits).where(queue_limits.c.name == queue).with_for_update()
     ).one_or_none()
-    return QueueLimits() if row is None else QueueLimits(row.concurrency, row.calls, row.seconds, row.per_tenant)
+    return QueueLimits() if row is None else QueueLimits.of_row(row)
 
 
 def _count_free(connection: sa.Connection, queue: str, limits: QueueLimits) -> int:

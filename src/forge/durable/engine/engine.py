@@ -21,7 +21,6 @@ from typing import Any, Self
 import sqlalchemy as sa
 from dbos import DBOS, DBOSConfig, SetWorkflowID
 from dbos import error as engine_error
-from sqlalchemy.exc import DisconnectionError
 
 from forge.agent.agent import Agent
 from forge.core.errors import ErrorKind, ToolError
@@ -29,14 +28,17 @@ from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
 from forge.durable.engine import queues as queueing
 from forge.durable.engine.agents import OfferedTools, list_runnable
-from forge.durable.engine.attempt import Models, WatchActivity, end_tasks, note_messages
+from forge.durable.engine.attempt import Models, WatchActivity, end_tasks, note_messages, running_attempts
+from forge.durable.engine.background import HeldWork
 from forge.durable.engine.claims import Claim, Claims, Ended
-from forge.durable.engine.dbos_private import JsonSerializer, refuse_pickles, with_old_times
+from forge.durable.engine.connections import make_connections
+from forge.durable.engine.dbos_private import JsonSerializer, with_old_times
 from forge.durable.engine.queues import DEFAULT, QueueLimits, claim_key, offer_queue
+from forge.durable.engine.session_programs import SessionPrograms
 from forge.durable.engine.start_segments import Starter, on_start, workflow_id
 from forge.durable.monitor.metrics import Counters
 from forge.durable.store import RunStore
-from forge.durable.store.database import HOLDS, PATIENCE, ReadOnlyState, engine_for, set_up_connection
+from forge.durable.store.database import HOLDS
 from forge.durable.store.inbox import Notices
 from forge.durable.store.rows import RunInfo
 from forge.durable.store.steps import APPLICATION
@@ -95,6 +97,8 @@ class Engine:
         self.counters = Counters()
         self.offered = OfferedTools()
         self.starter = Starter(self.store)
+        self.held = HeldWork(self.store, self.start_segment)
+        self.programs = SessionPrograms(self.store, self.list_busy)
         self.taking = True  # False: leave queued runs to others
         keys = lambda: [claim_key(self.version, name) for name in list_runnable(self.agents)]  # noqa: E731
         self._claims = Claims(self.store.database, self.worker, self.takes, keys)
@@ -138,9 +142,45 @@ class Engine:
         """Puts the run's current segment into its queue; idempotent."""
         await in_thread(lambda: self.starter.start(run))
 
+    def wake(self) -> None:
+        """Polls at once, since this process queued something."""
+        self._busy = time.monotonic()
+        self._poll_now()
+
     def list_running(self) -> list[str]:
         """Lists the ids of the workflows that this worker has claimed and not ended."""
         return list(self._running)
+
+    def list_busy(self) -> set[str]:
+        """Lists the runs that this worker works on, background work included."""
+        return {*running_attempts, *self.held.list_runs()}
+
+    async def work_on(self, workflow: str, work: Coroutine[Any, Any, str]) -> str:
+        """Does the work of a workflow so that `stop_workflows` can end it. Call it in the workflow."""
+        if self._is_stopping:
+            work.close()
+            raise asyncio.CancelledError
+        # without DBOS's context: a tool that uses DBOS itself would record steps of this workflow
+        task = asyncio.get_running_loop().create_task(work, context=Context())
+        self._work[workflow] = task
+        try:
+            return await task
+        finally:
+            del self._work[workflow]
+
+    async def stop_workflows(self) -> None:
+        """Stops polling and running workflows. Their segments stay begun in the database, to be handed back."""
+        self._is_stopping = True
+        self._poll_now_event.set()
+        for work in self._work.values():
+            work.cancel()
+        tasks = [*self._running.values(), *([self._polling] if self._polling is not None else [])]
+        if not tasks:
+            return
+        _, late = await asyncio.wait(tasks, timeout=ENDING)
+        for task in late:  # it waits for the database
+            task.cancel()
+        await end_tasks(tasks)
 
     def hand_back(self, worker: str, *, counts: bool = True) -> list[str]:
         """Puts the begun segments of a worker back into their queues; returns their ids.
@@ -175,7 +215,7 @@ class Engine:
     def _launch(self) -> None:
         # the steps go through the store: DBOS itself begins and ends segments
         size = min(20, self.concurrency + 5) if self.store.database.is_sqlite else CONNECTIONS
-        self._connections = system_engine(self.store, size, self._disconnected)
+        self._connections = make_connections(self.store, size, self._disconnected)
         config: DBOSConfig = {
             "name": APPLICATION,
             "system_database_url": self.store.engine.url.render_as_string(hide_password=False),
@@ -253,24 +293,6 @@ class Engine:
         self._ended.append(Ended(claim, state))
         self._poll_now_event.set()
 
-    async def work_on(self, workflow: str, work: Coroutine[Any, Any, str]) -> str:
-        """Does the work of a workflow so that `stop_workflows` can end it. Call it in the workflow."""
-        if self._is_stopping:
-            work.close()
-            raise asyncio.CancelledError
-        # without DBOS's context: a tool that uses DBOS itself would record steps of this workflow
-        task = asyncio.get_running_loop().create_task(work, context=Context())
-        self._work[workflow] = task
-        try:
-            return await task
-        finally:
-            del self._work[workflow]
-
-    def wake(self) -> None:
-        """Polls at once, since this process queued something."""
-        self._busy = time.monotonic()
-        self._poll_now()
-
     def _hear(self) -> None:
         """Polls at once, since another process queued something. About `WOKEN_WORKERS` idle workers do so."""
         if self._running:  # SQLite's file also changes with each of its steps
@@ -303,20 +325,6 @@ class Engine:
             self.starter.close()
             _running = None
 
-    async def stop_workflows(self) -> None:
-        """Stops polling and running workflows. Their segments stay begun in the database, to be handed back."""
-        self._is_stopping = True
-        self._poll_now_event.set()
-        for work in self._work.values():
-            work.cancel()
-        tasks = [*self._running.values(), *([self._polling] if self._polling is not None else [])]
-        if not tasks:
-            return
-        _, late = await asyncio.wait(tasks, timeout=ENDING)
-        for task in late:  # it waits for the database
-            task.cancel()
-        await end_tasks(tasks)
-
 
 def _id(claim: Claim) -> str:
     return workflow_id(claim.run, claim.segment, claim.starts)
@@ -330,79 +338,3 @@ def running_engine() -> Engine:
     if _running is None:
         raise RuntimeError("no Engine runs in this process")
     return _running
-
-
-# Makes the engine's connections to Postgres: they wait for an unreachable server, and hold no lock for long.
-
-
-CONNECTION_HOLDS = 60.0  # seconds that a client may be idle in a transaction
-PING_AFTER = 5.0  # seconds without use after which a connection is tried first
-_USED = "forge_used"  # in a connection's record: when it was used last
-
-_CONNECTING = {
-    "application_name": "forge-engine",
-    "connect_timeout": 10,
-    # a network that drops packets is noticed within seconds, and a frozen client holds no lock for long
-    "tcp_user_timeout": 15_000,
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-}
-
-
-def system_engine(store: RunStore, size: int, ended: threading.Event) -> sa.Engine:
-    """Makes the engine's connections. DBOS does not make them itself, because it would load pickles, because it retries
-    only for some of psycopg's messages about an unreachable server and would fail the run otherwise, and because it
-    doubles its waits, so that it would reconnect long after the server is back.
-    """
-    if store.database.is_sqlite:
-        engine = engine_for(store.engine.url, PATIENCE, ReadOnlyState(allowed=False), pool_size=size, max_overflow=0)
-        refuse_pickles(engine)
-        return engine
-    engine = sa.create_engine(
-        store.engine.url,
-        pool_size=size,
-        max_overflow=0,
-        pool_timeout=120,  # longer than a database is likely to be unreachable
-        hide_parameters=True,
-        connect_args=_CONNECTING,
-    )
-    sa.event.listen(engine, "connect", partial(set_up_connection, idle=CONNECTION_HOLDS))
-    refuse_pickles(engine)
-    sa.event.listen(engine, "handle_error", _mark_disconnect)
-    sa.event.listen(engine, "checkin", _note_use)
-    sa.event.listen(engine, "checkout", partial(_ping_idle, engine.dialect))
-
-    def connect(dialect: sa.Dialect, _record: object, args: Any, kwargs: Any) -> Any:
-        until = time.monotonic() + PATIENCE
-        while True:
-            try:
-                return dialect.connect(*args, **kwargs)
-            except dialect.loaded_dbapi.OperationalError:
-                if time.monotonic() > until or ended.wait(0.3):
-                    raise
-
-    sa.event.listen(engine, "do_connect", connect)
-    return engine
-
-
-def _note_use(_: object, record: Any) -> None:
-    record.info[_USED] = time.monotonic()
-
-
-def _ping_idle(dialect: sa.Dialect, connection: Any, record: Any, _: object) -> None:
-    """Tries a connection that was idle for long: its server may have ended. DBOS polls every second, so this is rare: a
-    ping before each use would be a fifth of an idle worker's statements.
-    """
-    if time.monotonic() - record.info.get(_USED, time.monotonic()) < PING_AFTER:
-        return
-    try:
-        dialect.do_ping(connection)
-    except dialect.loaded_dbapi.Error as error:
-        raise DisconnectionError from error  # the pool makes another one
-
-
-def _mark_disconnect(context: sa.ExceptionContext) -> None:
-    error = context.original_exception
-    if type(error).__name__ in ("OperationalError", "ConnectionTimeout") and getattr(error, "sqlstate", None) is None:
-        context.is_disconnect = True  # no reply: the server was not reached

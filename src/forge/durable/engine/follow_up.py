@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from forge.core.execution.threads import in_thread
 from forge.durable.store import RunStore
 from forge.durable.store.rows import RunInfo, Wait
 
@@ -23,10 +23,10 @@ async def follow_up(context: WorkerContext, run: RunInfo) -> None:
     if run.status == "queued":
         await context.start_segment(run)
     elif run.status == "waiting":
-        if await asyncio.to_thread(is_ready, context.store, run):
+        if await in_thread(lambda: is_ready(context.store, run)):
             await resume_run(context, run)
     elif run.is_over and run.parent:
-        parent = await asyncio.to_thread(context.store.get, run.parent)
+        parent = await in_thread(lambda: context.store.get(run.parent))
         if parent.status == "waiting":
             await resume_run(context, parent)
 
@@ -45,7 +45,7 @@ def _reason_of(run: RunInfo) -> str:
 
 async def resume_run(context: WorkerContext, run: RunInfo) -> None:
     """Queues a waiting run again; does nothing if another worker did."""
-    queued = await asyncio.to_thread(context.store.advance, run.id, from_segment=run.segment)
+    queued = await in_thread(lambda: context.store.advance(run.id, from_segment=run.segment))
     if queued is not None:
         await context.start_segment(queued)
 

@@ -49,6 +49,10 @@ class QueueLimits:
             raise _limits_error(name, "allows more runs per tenant than in total")
         return limits
 
+    @classmethod
+    def of_row(cls, row: sa.Row[Any]) -> QueueLimits:
+        return cls(row.concurrency, row.calls, row.seconds, row.per_tenant)
+
 
 def _limits_error(name: str, what: str) -> ToolError:
     return ToolError(
@@ -89,7 +93,7 @@ def list_limits(database: Database, names: Collection[str] = ()) -> dict[str, Qu
     """Returns the limits of queues that have some, of all or of these."""
     chosen = queue_limits.c.name.in_(names) if names else sa.true()
     rows = database.read(lambda connection: connection.execute(sa.select(queue_limits).where(chosen)).all())
-    found = {row.name: QueueLimits(row.concurrency, row.calls, row.seconds, row.per_tenant) for row in rows}
+    found = {row.name: QueueLimits.of_row(row) for row in rows}
     return {name: limits for name, limits in found.items() if limits != QueueLimits()}
 
 

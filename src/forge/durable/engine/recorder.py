@@ -36,10 +36,10 @@ from forge.models.http.outgoing import BrokeOff, PromptTooLong
 from forge.pipeline.trace import chat_span
 from forge.workspace.state.store import StoreError
 
-PAUSE = 0.03  # seconds between writes of streamed events, with all events in between
-LONGEST = 64 * 1024  # characters of joined pieces
-MOST = 16 * 1024 * 1024  # … that wait for a slow database: more are dropped, since the final message repeats them
-REST = 0.25  # seconds between writes of other events: each write costs as much as a step
+STREAMED_PAUSE = 0.03  # seconds between writes of streamed events, with all events in between
+OTHER_PAUSE = 0.25  # … of other events: each write costs as much as a step
+LONGEST_PIECE = 64 * 1024  # characters of joined pieces
+MOST_WAITING = 16 * 1024 * 1024  # … that wait for a slow database: more are dropped, as the final message repeats them
 RETRY = 1.0  # seconds until events that could not be stored are written again
 
 log = logging.getLogger("forge.durable")
@@ -71,12 +71,12 @@ class Recorder:
             self.last = (self._key(event), wire)
             return
         if isinstance(event, _PIECES):
-            if self._held + len(event.text) > MOST:
+            if self._held + len(event.text) > MOST_WAITING:
                 return
             self._held += len(event.text)
         if not self._join_to_last(wire):
             self._rows.append((self._key(event), wire))
-        self._writer.write_within(PAUSE if isinstance(event, _READ_AS_IT_COMES) else REST, self)
+        self._writer.write_within(STREAMED_PAUSE if isinstance(event, _READ_AS_IT_COMES) else OTHER_PAUSE, self)
 
     async def close(self) -> None:
         """Stores all that is left."""
@@ -109,7 +109,7 @@ class Recorder:
             return False
         last = self._rows[-1][1]
         same = all(last.get(key) == wire.get(key) for key in ("event", "agent", "session", "call"))
-        if same := same and len(last["text"]) < LONGEST:
+        if same := same and len(last["text"]) < LONGEST_PIECE:
             last["text"] += wire["text"]
         return same
 
@@ -200,7 +200,7 @@ class EventWriter:
     def _begin(self) -> None:
         self._timer = None
         if self._task is not None and not self._task.done():  # a slow database: the rest is written together later
-            return self._set_timer(PAUSE)
+            return self._set_timer(STREAMED_PAUSE)
         self._task = asyncio.get_running_loop().create_task(self._write_waiting())
 
     async def _write_waiting(self) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 
+from forge.core.execution.threads import in_thread
 from forge.core.result import ToolResult
 from forge.durable.engine.attempt import Attempt
 from forge.durable.store.encoding import result_from_json, result_to_json
@@ -26,7 +26,7 @@ class StoredJournals:
         self._attempt = attempt
 
     async def load(self, key: str) -> Journal:
-        stored = await asyncio.to_thread(self._read, key)
+        stored = await in_thread(lambda: self._read(key))
         if stored is not None:
             return stored
         begun = await self._attempt.step("script", _begin)  # every attempt has the same clock
@@ -39,7 +39,7 @@ class StoredJournals:
         }
         name = f"{_prefix(key)}{self._attempt.run.segment}.json"
         content = json.dumps(wire).encode()
-        await asyncio.to_thread(self._attempt.store.put_file, self._attempt.run.id, name, content)
+        await in_thread(lambda: self._attempt.store.put_file(self._attempt.run.id, name, content))
 
     def _read(self, key: str) -> Journal | None:
         store, run, prefix = self._attempt.store, self._attempt.run, _prefix(key)

@@ -30,8 +30,7 @@ from forge.core.messages import Message, Usage, unanswered_calls
 from forge.core.plain_values import text_of
 from forge.core.result import Failure
 from forge.durable.engine.agents import find_agent
-from forge.durable.engine.attempt import ATTEMPTS, Attempt, LostSegment, Stopped, WorkerContext, current
-from forge.durable.engine.background import hold, note_run
+from forge.durable.engine.attempt import Attempt, LostSegment, Stopped, WorkerContext, current, running_attempts
 from forge.durable.engine.children import SINGLE_CALL
 from forge.durable.engine.engine import running_engine
 from forge.durable.engine.executor import RecordedExecutor
@@ -51,6 +50,29 @@ LOST = "lost"  # another worker runs the segment
 log = logging.getLogger("forge.durable")
 
 
+@DBOS.workflow(name=SEGMENT)
+async def segment(run_id: str, number: int) -> str:
+    """Runs a segment: begun once, and again, as another workflow, by a worker that takes it over."""
+    engine = running_engine()
+    try:
+        status = await engine.work_on(str(DBOS.workflow_id), perform(engine, run_id, number))
+    except Exception as error:
+        if not is_away(error):
+            raise
+        log.warning(
+            "run %s, segment %d: postponed, because the database is unreachable: %s",
+            run_id,
+            number,
+            text_of(error),
+            extra={"run": run_id},
+        )
+        # an error would end the workflow: it stays begun, and Engine.requeue_forgotten requeues it
+        raise asyncio.CancelledError from error
+    if status == LOST:
+        raise asyncio.CancelledError  # DBOS must not record an outcome: the workflow is cancelled already
+    return status
+
+
 async def perform(context: WorkerContext, run_id: str, number: int) -> str:
     """Works on a segment until it ends; returns the status of its run, "over" if there was nothing to do, or `LOST`."""
     token, store = uuid4().hex, context.store
@@ -61,18 +83,18 @@ async def perform(context: WorkerContext, run_id: str, number: int) -> str:
         context.counters.add_wait(begun.run.queue, begun.queued_seconds)
     steps = {} if begun.is_first else await in_thread(lambda: store.list_steps(workflow_id(run_id, number)))
     attempt = Attempt(begun.run, context, token, steps, begun.intents, begun.is_first, has_messages=begun.has_messages)
-    ATTEMPTS[run_id] = attempt
+    running_attempts[run_id] = attempt
     current.set(attempt)
     try:
-        with segment_span(attempt.run, context.worker) as tell:
+        with segment_span(attempt.run, context.worker) as record_outcome:
             outcome = await _run_segment(attempt)
-            tell(outcome)
+            record_outcome(outcome)
         closed: RunInfo | None = await in_thread(lambda: store.close_attempt(run_id, number, outcome, token))
     except LostSegment:
         closed = None
     finally:
-        if ATTEMPTS.get(run_id) is attempt:
-            del ATTEMPTS[run_id]
+        if running_attempts.get(run_id) is attempt:
+            del running_attempts[run_id]
     if closed is None:
         log.warning("run %s, segment %d: its outcome is not stored, because another worker runs it", run_id, number)
         return LOST
@@ -90,7 +112,7 @@ async def _run_segment(attempt: Attempt) -> Outcome:
         history = await in_thread(lambda: attempt.store.messages(attempt.run.id, attempt.run.segment))
         scope = agent.scope
         if attempt.run.segment > 1 or not attempt.is_first:  # else there is no file yet
-            await asyncio.to_thread(restore_spilled, attempt, scope.workspace)
+            await in_thread(lambda: restore_spilled(attempt, scope.workspace))
         await agent.registry.ready(scope)
         driven = SegmentRun(attempt, agent, scope, history)
         outcome = await driven.outcome()
@@ -153,15 +175,7 @@ class SegmentRun:
             user=str(given.get("user", scope.user)),
         )
 
-        note_run(self.run, self.scope.session_id)
-
-    async def close(self) -> None:
-        try:
-            await self.activity.drain()
-        finally:
-            if self._stop_watching is not None:
-                self._stop_watching()
-        await self.recorder.close()
+        attempt.context.programs.note_run(self.run, self.scope.session_id)
 
     async def outcome(self) -> Outcome:
         """Drives the segment to its end."""
@@ -202,6 +216,32 @@ class SegmentRun:
                 )
             )
         return outcome
+
+    def make_outcome(
+        self, status: Ending, waits: list[Wait] | tuple[Wait, ...] = (), result: Mapping[str, Any] | None = None
+    ) -> Outcome:
+        used = {
+            "turns": self.spent.turns,
+            "calls": self.spent.calls,
+            "usage": self.spent.usage.plus(self.conversation.paid)._asdict(),
+            "priced": self.spent.priced._asdict(),
+            "priced_cost": self.spent.priced_cost,
+            "cost": self.spent.cost(price_for(self.agent.limits, self.agent.provider), self.conversation.paid),
+            "seconds": round(self.spent.seconds, 3),
+            "meta": self.meta,
+            SPENT_BEFORE_RESUME: self.before,
+            WAITED: remember_waits([dict(wait.detail) for wait in waits if wait.kind == "time"]),
+        }
+        said = tuple(self.conversation.messages[self.first :])
+        return Outcome(status=status, messages=said, spent=used, waits=tuple(waits), result=result, held=self.held)
+
+    async def close(self) -> None:
+        try:
+            await self.activity.drain()
+        finally:
+            if self._stop_watching is not None:
+                self._stop_watching()
+        await self.recorder.close()
 
     def _count_sent(self) -> int:
         """Counts the messages at the end of the history that a person has sent during the run."""
@@ -272,7 +312,7 @@ class SegmentRun:
     def _outcome_of(self, result: RunResult, executor: RecordedExecutor) -> Outcome:
         goes_on = executor.background.is_open(self.scope.session_id)
         if goes_on:
-            hold(self.attempt.context, self.run, executor.background, self.scope.session_id)
+            self.attempt.context.held.hold(self.run, executor.background, self.scope.session_id)
             self.held = self.attempt.context.worker
         if result.reason == "waiting":
             under_way = [Wait(kind="background", detail={"worker": self.attempt.context.worker})] if goes_on else []
@@ -299,50 +339,6 @@ class SegmentRun:
             messages=self.conversation.messages,
         )
 
-    def make_outcome(
-        self, status: Ending, waits: list[Wait] | tuple[Wait, ...] = (), result: Mapping[str, Any] | None = None
-    ) -> Outcome:
-        used = {
-            "turns": self.spent.turns,
-            "calls": self.spent.calls,
-            "usage": self.spent.usage.plus(self.conversation.paid)._asdict(),
-            "priced": self.spent.priced._asdict(),
-            "priced_cost": self.spent.priced_cost,
-            "cost": self.spent.cost(price_for(self.agent.limits, self.agent.provider), self.conversation.paid),
-            "seconds": round(self.spent.seconds, 3),
-            "meta": self.meta,
-            SPENT_BEFORE_RESUME: self.before,
-            WAITED: remember_waits([dict(wait.detail) for wait in waits if wait.kind == "time"]),
-        }
-        said = tuple(self.conversation.messages[self.first :])
-        return Outcome(status=status, messages=said, spent=used, waits=tuple(waits), result=result, held=self.held)
-
     def _emit(self, event: Event) -> None:
         event.session, event.agent = self.scope.session_id, self.scope.agent
         self.activity.emit(event)
-
-
-# The one workflow of the engine: a segment of a run.
-
-
-@DBOS.workflow(name=SEGMENT)
-async def segment(run_id: str, number: int) -> str:
-    """Runs a segment: begun once, and again, as another workflow, by a worker that takes it over."""
-    engine = running_engine()
-    try:
-        status = await engine.work_on(str(DBOS.workflow_id), perform(engine, run_id, number))
-    except Exception as error:
-        if not is_away(error):
-            raise
-        log.warning(
-            "run %s, segment %d: postponed, because the database is unreachable: %s",
-            run_id,
-            number,
-            text_of(error),
-            extra={"run": run_id},
-        )
-        # an error would end the workflow: it stays begun, and Engine.requeue_forgotten requeues it
-        raise asyncio.CancelledError from error
-    if status == LOST:
-        raise asyncio.CancelledError  # DBOS must not record an outcome: the workflow is cancelled already
-    return status

@@ -35,12 +35,12 @@ def segment_span(run: RunInfo, worker: str) -> Iterator[Callable[[Outcome], None
     }
     with run_operation(AGENT, run.agent, attributes, parent=lambda: _parent(run.carrier)) as operation:
 
-        def tell(outcome: Outcome) -> None:
+        def record_outcome(outcome: Outcome) -> None:
             operation.set("forge.run.status", outcome.status)
             if outcome.status == "failed":
                 operation.fail(str((outcome.result or {}).get("reason") or "error"))
 
-        yield tell
+        yield record_outcome
 
 
 def _parent(carried: Mapping[str, str]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Annotated, Any
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 from forge.core.arguments.parameters import ParameterLimits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
+from forge.core.execution.threads import in_thread
 from forge.core.plain_values import brief, clip_bytes
 from forge.core.result import ToolResult
 from forge.core.spec import Category
@@ -17,7 +17,7 @@ from forge.core.time_zones import zone_name, zone_of
 from forge.core.tool import tool
 from forge.durable.engine.attempt import current
 
-LONGEST = 366 * 86_400.0  # seconds
+LONGEST_WAIT = 366 * 86_400.0  # seconds
 LONGEST_REASON = 200  # characters
 WAITED = "waited"  # key in a run's spent: start and end of the waits of open calls, by their keys
 
@@ -35,7 +35,8 @@ _HOW = 'Write "2026-12-24T18:00" or "18:00" (the next one) in the given timezone
 async def wait(
     ctx: ToolContext,
     seconds: Annotated[
-        Annotated[float, ParameterLimits(gt=0, le=LONGEST)] | None, "How many seconds to wait; alternative to until."
+        Annotated[float, ParameterLimits(gt=0, le=LONGEST_WAIT)] | None,
+        "How many seconds to wait; alternative to until.",
     ] = None,
     until: Annotated[str, 'A time such as "2026-12-24T18:00" or "18:00".'] = "",
     timezone: Annotated[str, "Time zone of until: a name such as Europe/Berlin, or an offset such as +02:00."] = "UTC",
@@ -50,7 +51,7 @@ async def wait(
             "Run it with --durable, or continue without waiting.",
         )
     zone = zone_of(zone_name(timezone))
-    now = await asyncio.to_thread(attempt.store.now)  # the clock that all machines share
+    now = await in_thread(attempt.store.now)  # the clock that all machines share
     begun = attempt.run.spent.get(WAITED, {}).get(ctx.key)
     since, end = begun if begun is not None else (now, _end_of_wait(now, seconds, until, zone))
     if now < end:
@@ -79,8 +80,8 @@ def _end_of_wait(now: float, seconds: float | None, until: str, zone: tzinfo) ->
     if end <= now:
         message = f"{brief(until)} is in the past: the time is {_format_moment(now, zone)}"
         raise ToolError(message, ErrorKind.VALIDATION, "Continue without waiting, or use a later time.")
-    if end > now + LONGEST:
-        message = f"{brief(until)} is more than {LONGEST / 86_400:g} days away"
+    if end > now + LONGEST_WAIT:
+        message = f"{brief(until)} is more than {LONGEST_WAIT / 86_400:g} days away"
         raise ToolError(message, ErrorKind.VALIDATION, "Wait until an earlier time, then wait again.")
     return end
 

@@ -18,13 +18,12 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.plain_values import brief, text_of
 from forge.durable.client.pruning import Retention
-from forge.durable.engine import background
-from forge.durable.engine import background as background_programs
 from forge.durable.engine import segment as workflow
 from forge.durable.engine.agents import OfferedTools, list_runnable
-from forge.durable.engine.attempt import ATTEMPTS, Models, WatchActivity, end_tasks, note_messages
+from forge.durable.engine.attempt import Models, WatchActivity, end_tasks, note_messages, running_attempts
 from forge.durable.engine.engine import Engine, new_worker_id
 from forge.durable.engine.queues import DEFAULT, QueueLimits
+from forge.durable.engine.session_programs import SessionPrograms
 from forge.durable.monitor.health import HealthServer, ServedAddress
 from forge.durable.monitor.metrics import Counters, WorkerState, read_load
 from forge.durable.store import RunStore
@@ -121,6 +120,7 @@ class Worker:
         self.store = RunStore(database, connections=min(CONNECTIONS, 2 + settings.concurrency // 10))
         self.agents = {agent.name: agent for agent in agents}
         self._models, self._watch, self._offered = models, watch, OfferedTools()
+        self._programs = SessionPrograms(self.store, lambda: self.engine.list_busy())
         self._health_at = ServedAddress.parse(settings.health) if settings.health else None
         self.health: HealthServer | None = None
         self.counters = Counters()
@@ -155,7 +155,7 @@ class Worker:
             await asyncio.wait([self._ticking])
         if self._is_here.is_set():
             await self._leave(in_good_order=True)
-        background_programs.end_all()
+        self._programs.end_all()
         await self._end_health()
         self.store.close()
 
@@ -199,9 +199,9 @@ class Worker:
         while True:
             self.engine.taking = False  # repeatedly: a run or the worker may have just begun
             self.beats.draining = True
-            for attempt in tuple(ATTEMPTS.values()):
+            for attempt in tuple(running_attempts.values()):
                 attempt.drain()
-            if not self.engine.list_running() and not background.list_held():
+            if not self.engine.list_running() and not self.engine.held.list_runs():
                 return True
             if loop.time() > until:
                 return False
@@ -224,10 +224,10 @@ class Worker:
     async def _leave(self, *, in_good_order: bool) -> None:
         self._is_here.clear()
         self.engine.taking = False
-        for attempt in tuple(ATTEMPTS.values()):
+        for attempt in tuple(running_attempts.values()):
             attempt.abandon()
-        for run in background.list_held():
-            background.cancel_work(run)
+        for run in self.engine.held.list_runs():
+            self.engine.held.cancel(run)
         await self.engine.stop_workflows()
         handed = await self._hand_back(counts=not in_good_order)
         await in_thread(lambda: self.beats.leave(handed=handed))
@@ -283,9 +283,7 @@ class Worker:
                 await self._come_back()
             await self._run_guarded(self._hear_calls)
             await self._run_guarded(
-                lambda: background_programs.end_finished(
-                    self.store, keep_conversations=self.settings.keep_conversations
-                )
+                lambda: self._programs.end_finished(keep_conversations=self.settings.keep_conversations)
             )
             if time.monotonic() - looked > FORGOTTEN * self.settings.every:
                 looked = time.monotonic()
@@ -317,15 +315,15 @@ class Worker:
 
     async def _hear_calls(self) -> None:
         """Stops cancelled runs; notes messages to runs, also if the notices of them were lost."""
-        under_way = {*ATTEMPTS, *background.list_held()}
+        under_way = self.engine.list_busy()
         if not under_way:
             return
         called = await in_thread(lambda: self.store.find_called(under_way))
         for run in called.told:
             note_messages(run)
         for run in called.cancelled:
-            background.cancel_work(run)
-            if attempt := ATTEMPTS.get(run):
+            self.engine.held.cancel(run)
+            if attempt := running_attempts.get(run):
                 attempt.stop()
 
     async def _run_guarded(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
@@ -355,7 +353,7 @@ class Worker:
         )
         engine = self.engine
         engine.agents, engine.taking = self.agents, not self._draining
-        engine.counters = self.counters
+        engine.counters, engine.programs = self.counters, self._programs
         engine.models, engine.watch, engine.offered = self._models, self._watch, self._offered
         self.beats = Heartbeat(
             self._database,

@@ -62,7 +62,7 @@ class Housekeeping:
         await in_thread(lambda: self._log_unattended(queued))
         for run, status in [*ended, *await in_thread(lambda: self._find_broken(now))]:
             await self._close(run, status)
-        await report_lost(self._engine)
+        await report_lost(self._store, self._engine.start_segment)
         if random.random() < RARELY:  # noqa: S311
             await self.hand_back_late_ones()
         return sharing

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from forge.core.arguments.schema import check_schema
 from forge.core.context import ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
+from forge.core.execution.deadline import is_cancelled_itself
 from forge.core.messages import Message
 from forge.core.secrets import Secrets
 from forge.core.untrusted import clean, clean_schema, one_line, show_both_ends
@@ -147,8 +148,7 @@ class CallListener:
             return await task
         except asyncio.CancelledError:
             task.cancel()
-            current = asyncio.current_task()
-            if current is not None and current.cancelling():
+            if is_cancelled_itself():
                 raise
             return gone
         finally:

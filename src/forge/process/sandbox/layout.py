@@ -408,16 +408,13 @@ class CommandLine:
 _NAME = re.compile(r"forge-run-(\d+)-(\d+)-[0-9a-f]{16}")
 _lock = threading.Lock()
 _made: set[str] = set()
-_tidied: set[str] = set()  # directories in which folders of dead processes were removed
 
 
 def make_private_folder() -> str:
     """Makes an empty folder that only this user can use. `remove_folder` or the end of this process removes it."""
     directory = tempfile.gettempdir()
     with _lock:
-        if directory not in _tidied:
-            _tidied.add(directory)
-            _tidy(directory)
+        _tidy(directory)
         folder = os.path.join(directory, f"forge-run-{os.geteuid()}-{os.getpid()}-{secrets.token_hex(8)}")
         os.mkdir(folder, 0o700)
         _made.add(folder)
@@ -430,8 +427,9 @@ def remove_folder(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@cache
 def _tidy(directory: str) -> None:
-    """Removes folders that killed processes of this user left behind."""
+    """Removes folders that killed processes of this user left behind, once."""
     with contextlib.suppress(OSError):
         for name in os.listdir(directory):
             found = _NAME.fullmatch(name)

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import hmac
 import os
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -21,9 +22,6 @@ from forge.workspace.state import KEY, NAME, config_file, write_first
 SIZE = 32  # bytes of a key
 _NO_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR)  # no key can be made there
 _SHOWN = 8  # characters of a key's own digest in a seal: they say which key it was
-
-
-_keys: dict[Path, tuple[tuple[int, int, int], bytes]] = {}  # by file: what it was when it was read, and the key
 
 
 def is_sealed_place(path: Path) -> bool:
@@ -107,14 +105,13 @@ def _make_key(path: Path) -> None:
 
 def _read_key_file(path: Path) -> bytes:
     status = os.lstat(path)
-    stamp = status.st_ino, status.st_ctime_ns, status.st_size
-    known = _keys.get(path)
-    if known is None or known[0] != stamp:
-        known = _keys[path] = stamp, _check_key(path, read_regular(path, 1024, os.O_NOFOLLOW))
-    return known[1]
+    return _read_once(path, (status.st_ino, status.st_ctime_ns, status.st_size))
 
 
-def _check_key(path: Path, content: bytes) -> bytes:
+@lru_cache(maxsize=1)
+def _read_once(path: Path, stamp: tuple[int, int, int]) -> bytes:
+    """Reads a key once, until its file is another one (`stamp`)."""
+    content = read_regular(path, 1024, os.O_NOFOLLOW)
     if len(content.strip()) != 2 * SIZE:
         raise _unusable_key(path, "it is damaged")
     return content.strip()

@@ -14,7 +14,7 @@ import pytest
 from forge import Agent, AgentType, ToolCall, rules
 from forge.core.execution import session_programs
 from forge.durable.client import Runs
-from forge.durable.engine import background as background_programs
+from forge.durable.engine.session_programs import SessionPrograms
 from forge.durable.store import NewRun, RunStore
 from forge.tools.bash import Bash, BashJobs
 from tests.durable.working import answered, begun, ended, rested, script, told, working
@@ -52,9 +52,7 @@ async def test_they_end_with_a_run_that_is_over_and_not_before(
     async with working(sqlite, agent(leave(word), ASKING, ToolCall("bash_jobs", {}, "j"), "done"), tmp_path) as worker:
         await begun(worker)
         assert (await rested(worker)).status == "waiting"
-        await background_programs.end_finished(
-            worker.store
-        )  # a round of the worker, in which a run that waits keeps its programs
+        await worker.engine.programs.end_finished()  # in a round of the worker, a run that waits keeps its programs
         assert await seen(lambda: found(word))
         await asyncio.to_thread(lambda: Runs(sqlite).answer("r", "the first"))
         assert (await ended(worker)).status == "finished"
@@ -121,7 +119,7 @@ async def test_a_conversation_keeps_them_for_its_next_run_where_a_person_talks(
         if not keeps:
             assert await seen(lambda: not found(word))
             return
-        await background_programs.end_finished(worker.store, keep_conversations=True)
+        await worker.engine.programs.end_finished(keep_conversations=True)
         await begun(worker, "and now", "two", session="talk")
         await ended(worker, "two")
         assert "running" in told(worker, "two")[-1]
@@ -164,21 +162,21 @@ async def test_a_program_that_starts_during_a_round_is_not_forgotten(
     """Nor does a round fail beside a worker that leaves."""
     programs, over = {"one"}, list[str]()
     monkeypatch.setattr(session_programs, "_ends", [(over.append, lambda: programs)])
-    monkeypatch.setattr(background_programs, "_sessions", {})
+    subject = SessionPrograms(store, list)
     for name in ("one", "two"):
         run = store.create(NewRun(id=name, version="0"))
-        background_programs.note_run(run, name)
+        subject.note_run(run, name)
     asked, get = list[str](), store.get
 
     def get_late(run_id: str) -> Any:
         if not asked and ends == "all":
-            background_programs.end_all()
+            subject.end_all()
         asked.append(run_id)
         programs.add("two")
         return get(run_id)
 
     monkeypatch.setattr(store, "get", get_late)
-    await background_programs.end_finished(store)
+    await subject.end_finished()
     if ends == "all":
         assert (asked, over) == (["one"], ["one"])
         return
@@ -186,5 +184,5 @@ async def test_a_program_that_starts_during_a_round_is_not_forgotten(
     for name in ("one", "two"):
         store.request_cancel(name)
         assert get(name).is_over
-    await background_programs.end_finished(store)
+    await subject.end_finished()
     assert over == ["one", "two"]

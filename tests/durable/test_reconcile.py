@@ -13,10 +13,10 @@ from typing import Any, Literal, NamedTuple, cast
 
 import pytest
 
-import forge.durable.engine.executor as reconciling
+import forge.durable.engine.reconcile as reconciling
 from forge import Agent, Reconciled, Tool, ToolCall, ToolContext, ToolResult, tool
 from forge.core.messages import Message
-from forge.durable.engine.executor import describe_intent
+from forge.durable.engine.reconcile import describe_intent
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import NewRun, RunStore
 from forge.durable.store.heartbeats import has_ended, mark_process
@@ -182,7 +182,7 @@ UNSURE = {
 async def test_a_call_of_a_lost_worker_is_settled_by_its_tool(
     local_first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconciling, "SECONDS", 1.0)
+    monkeypatch.setattr(reconciling, "SECONDS_TO_ANSWER", 1.0)
     unsure = {name: case for name, (case, _) in UNSURE.items()} if local_first.startswith("sqlite") else {}
     found = await take_over(local_first, tmp_path, {**SETTLED, **unsure})
     assert found.run.status == "finished"
