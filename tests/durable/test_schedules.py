@@ -16,6 +16,8 @@ from forge.core.errors import ToolError
 from forge.core.messages import Message, ToolCall
 from forge.core.tool import tool
 from forge.durable.engine.agents import OfferedTools, for_stored_runs
+from forge.durable.engine.background import HeldWork
+from forge.durable.engine.session_programs import SessionPrograms
 from forge.durable.monitor.metrics import Counters
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun, Outcome, RunInfo
@@ -56,6 +58,8 @@ class Home:
         self.store = store
         self.agents = {"main": for_stored_runs(Agent(script("hi"), instructions="You watch."))}
         self.started: list[str] = []
+        self.held = HeldWork(store, self.start_segment)
+        self.programs = SessionPrograms(store, self.held.list_runs)
 
     async def start_segment(self, run: RunInfo) -> None:
         self.started.append(run.id)
