@@ -142,7 +142,7 @@ def test_only_so_many_messages_wait(sqlite: str) -> None:
     with RunStore(sqlite) as store:
         store.prepare()
         store.create(NewRun(id="r", version="0", prompt="go", messages=(Message("user", "go"),)))
-        for number in range(inbox.MOST):
+        for number in range(inbox.MOST_WAITING):
             store.send("r", str(number))
         with pytest.raises(ToolError, match="at most 100 messages"):
             store.send("r", "one too many")

@@ -158,7 +158,7 @@ class Runs:
                 yield event
             if not events and await in_thread(lambda: self.needs_no_worker(run)):  # noqa: B023
                 return
-            await asyncio.sleep(SHORTEST if events else pause)
+            await asyncio.sleep(SHORTEST_PAUSE if events else pause)
 
     def wait(self, run_id: str, timeout: float | None = None) -> RunInfo:
         """Returns the run once it is over or waits for an answer, or as it is after `timeout` seconds."""
@@ -444,7 +444,7 @@ def _check_fits(tool: str, takes: Mapping[str, Any], arguments: Mapping[str, Any
 # Decides when to stop waiting for a run: it is over, or only a person can resume it.
 
 
-SHORTEST, LONGEST = 0.05, 0.5  # seconds between two queries of a run
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 0.5  # seconds between two queries of a run
 
 
 def needs_no_worker(store: RunStore, run: RunInfo) -> bool:
@@ -456,10 +456,10 @@ def needs_no_worker(store: RunStore, run: RunInfo) -> bool:
 
 def pauses() -> Iterator[float]:
     """Yields the pauses between queries, short at first, without end."""
-    pause = SHORTEST
+    pause = SHORTEST_PAUSE
     while True:
         yield pause
-        pause = min(LONGEST, pause * 1.3)
+        pause = min(LONGEST_PAUSE, pause * 1.3)
 
 
 def _needs_person(store: RunStore, wait: Wait) -> bool:

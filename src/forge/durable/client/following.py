@@ -14,7 +14,7 @@ from forge.core.result import ToolResult
 from forge.durable.store import RunStore
 from forge.durable.store.rows import RunInfo
 
-MOST = 1_000  # events of one run in one query
+MOST_AT_ONCE = 1_000  # events, or children, of one run in one query
 
 Key = tuple[str, str]
 
@@ -45,16 +45,16 @@ class RunFollower:
     def _new(self, run_id: str) -> list[tuple[int, dict[str, Any]]]:
         found: list[tuple[int, dict[str, Any]]] = []
         while True:
-            more = self._store.events(run_id, self._seen[run_id], MOST)
+            more = self._store.events(run_id, self._seen[run_id], MOST_AT_ONCE)
             found += more
             if more:
                 self._seen[run_id] = more[-1][0]
-            if len(more) < MOST:
+            if len(more) < MOST_AT_ONCE:
                 return found
 
     def _add_children(self, run_id: str) -> None:
         """Adds the runs that it started, recursively."""
-        for child in self._store.list(parent=run_id, limit=MOST):
+        for child in self._store.list(parent=run_id, limit=MOST_AT_ONCE):
             self._seen.setdefault(child.id, self._start)
             self._add_children(child.id)
 

@@ -16,8 +16,8 @@ from forge.durable.monitor.metrics import CONTENT_TYPE, Counters, Load, WorkerSt
 
 FRESH = 5.0  # seconds that the load is not read again
 PATIENCE = 5.0  # seconds for a request to arrive, and for the load to be read
-LARGEST = 8 * 1024  # bytes of a request
-MOST = 32  # connections at a time
+LARGEST_REQUEST = 8 * 1024  # bytes of a request
+MOST_CONNECTIONS = 32  # connections at a time
 LAG_WINDOW = 15.0  # seconds over which the longest delay of the loop is kept
 LOOPBACK = "127.0.0.1"
 
@@ -85,7 +85,7 @@ class HealthServer:
         host, first, last = self.address
         for port in range(first, max(first, last) + 1):
             try:
-                self._server = await asyncio.start_server(self._serve, host, port, limit=LARGEST)
+                self._server = await asyncio.start_server(self._serve, host, port, limit=LARGEST_REQUEST)
                 break
             except OSError as error:
                 problem = error.strerror or str(error)
@@ -112,7 +112,7 @@ class HealthServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1
         try:
-            if self._open <= MOST:
+            if self._open <= MOST_CONNECTIONS:
                 async with asyncio.timeout(PATIENCE):
                     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
                 writer.write(await self._answer(head))

@@ -463,7 +463,7 @@ def _pack(content: tuple[object, ...]) -> bytes:
 # Explains database errors to people, never with a password.
 
 
-LONGEST = 500  # bytes of the database's own words
+LONGEST_REASON = 500  # bytes of the database's own words
 
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
@@ -521,7 +521,7 @@ def _database_message(error: SQLAlchemyError, secrets: set[str]) -> str:
     text = " ".join((primary or str(original)).split())
     for secret in secrets:
         text = text.replace(secret, "***")
-    return clip_bytes(text, LONGEST)
+    return clip_bytes(text, LONGEST_REASON)
 
 
 def _of_sqlite(label: str, words: str, error: sqlite3.Error) -> StoreError:

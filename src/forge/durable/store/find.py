@@ -19,7 +19,7 @@ from forge.durable.store.rows import SCHEDULED, RunInfo
 from forge.durable.store.tables import Json, messages, runs
 from forge.workspace.state.store import StoreError
 
-MOST = 1_000_000  # rows at once
+MOST_ROWS = 1_000_000  # rows at once
 INBOX = 2**31 - 1  # the place of messages that a run has not received yet
 _PAGE = 4  # rows of messages that are read at once
 _LAST = "\U0010ffff"  # sorts after every other character
@@ -237,7 +237,7 @@ def find_with_roots(connection: sa.Connection, ids: Collection[str], most_up: in
 
 def clamp_limit(number: int) -> int:
     """Clamps a number of rows to what both databases accept."""
-    return max(0, min(number, MOST))
+    return max(0, min(number, MOST_ROWS))
 
 
 def run_info(row: sa.Row[Any]) -> RunInfo:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import psycopg
 
 
-MOST = 100  # messages that wait for one run
-LONGEST = 1024 * 1024  # characters of one message
+MOST_WAITING = 100  # messages that wait for one run
+LONGEST_MESSAGE = 1024 * 1024  # characters of one message
 
 
 class CalledRuns(NamedTuple):
@@ -44,8 +44,9 @@ def put_message(connection: sa.Connection, run_id: str, text: str) -> RunInfo:
     waiting, last = connection.execute(
         sa.select(sa.func.count(), sa.func.max(messages.c.position)).where(*_of(run.id))
     ).one()
-    if waiting >= MOST or len(text) > LONGEST:
-        message = f"sending a message to run {run.id}: at most {MOST} messages of {LONGEST:,} characters may wait"
+    if waiting >= MOST_WAITING or len(text) > LONGEST_MESSAGE:
+        may_wait = f"at most {MOST_WAITING} messages of {LONGEST_MESSAGE:,} characters may wait"
+        message = f"sending a message to run {run.id}: {may_wait}"
         raise StoreError(message, ErrorKind.USER, "Wait until the run has received the earlier ones.")
     wire = export_message(Message("user", text, extra={SENT: True}))
     position = 0 if last is None else last + 1

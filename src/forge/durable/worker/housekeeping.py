@@ -33,7 +33,7 @@ from forge.durable.store.tables import IS_BEGUN, AnyText, runs, segments, versio
 
 LOST = 30.0  # seconds without a change before a running run is checked
 MOST_RUNS = 100  # of each kind in one round
-RARELY = 0.2  # share of the rounds that check all begun runs
+SHARE_OF_FULL_ROUNDS = 0.2  # share of the rounds that check all begun runs
 
 TOO_OFTEN = "lost"
 ENDED = ("failed", TOO_OFTEN)  # states of segments whose runs have no outcome
@@ -63,7 +63,7 @@ class Housekeeping:
         for run, status in [*ended, *await in_thread(lambda: self._find_broken(now))]:
             await self._close(run, status)
         await report_lost(self._store, self._engine.start_segment)
-        if random.random() < RARELY:  # noqa: S311
+        if random.random() < SHARE_OF_FULL_ROUNDS:  # noqa: S311
             await self.hand_back_late_ones()
         return sharing
 
