@@ -16,7 +16,7 @@ from scripts.signatures import public_names, settings_of
 TOPICS = {
     "Agents and runs": """
         Agent RunResult Limits Price ContextRules Scope Root RunContext agent.Conversation AgentType SessionStore
-        agent.SessionState agent.run_loop agent.LoopSettings Project load_project
+        agent.HookDecision agent.TurnContext agent.SessionState agent.run_loop agent.LoopSettings Project load_project
     """,
     "Tools": """
         tool Tool toolset ToolContext ToolResult ToolError Retry Attachment Failure ErrorKind ToolSpec Category

@@ -13,7 +13,20 @@ import sqlalchemy as sa
 from pydantic import BaseModel
 
 import forge
-from forge import Agent, Answer, DurableAgent, Retry, RunContext, Scope, ToolCall, WorkerSettings, rules, tool
+from forge import (
+    Agent,
+    Answer,
+    DurableAgent,
+    Retry,
+    RunContext,
+    Scope,
+    ToolCall,
+    ToolContext,
+    WorkerSettings,
+    rules,
+    tool,
+)
+from forge.agent import HookDecision, TurnContext
 from forge.core.errors import ToolError
 from forge.core.extras import install_command
 from tests.durable.working import script
@@ -333,3 +346,37 @@ async def test_a_stored_run_checks_its_answer_with_validators(sqlite: str, tmp_p
         result = await durable.run("A number?")
         assert (result.output, result.turns) == (9, 2)
         assert "Too small." in result.messages[2].text
+
+
+async def test_hooks_of_a_stored_run_are_called_and_recorded(sqlite: str, tmp_path: Path) -> None:
+    agent = Agent(
+        script(ToolCall("pay", {"name": "Ada"}, "p"), "paid", "paid indeed"),
+        tools=[pay],
+        choose_tools=lambda ctx: ["pay"],
+    )
+    called: list[str] = []
+
+    @agent.before_call
+    def change(ctx: ToolContext) -> HookDecision:
+        return HookDecision(arguments={"name": "Eve" if ctx.arguments["name"] == "Ada" else "?"})
+
+    @agent.before_turn
+    def mask(ctx: TurnContext) -> HookDecision | None:
+        called.append(f"turn {ctx.turn}")
+        return HookDecision(prompt="pay her", context="It is Monday.") if ctx.prompt == "pay Ada" else None
+
+    @agent.on_end
+    async def check(ctx: TurnContext) -> HookDecision | None:
+        return HookDecision(block="Say it again.") if ctx.answer == "paid" else None
+
+    async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        result = await durable.run("pay Ada", run_id="r")
+        (question,) = await asyncio.to_thread(durable.runs.questions)
+        assert question.request["arguments"] == {"name": "Eve"}  # the person is asked about what would run
+        result = await durable.answer(result.run_id, Answer.ONCE)
+        steps = await asyncio.to_thread(durable.runs.store.list_steps, "r.1")
+    assert (result.text, result.reason) == ("paid indeed", "answer")
+    assert next(message.text for message in result.messages if message.role == "tool").startswith("paid Eve")
+    assert called == ["turn 1", "turn 2", "turn 3"]
+    names = [step.name for _, step in sorted(steps.items())]
+    assert names == ["before_turn", "choose_tools", "model", "call pay"]

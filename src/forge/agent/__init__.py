@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from forge.agent.conversation import Conversation as Conversation
+    from forge.agent.hooks import HookDecision as HookDecision
+    from forge.agent.hooks import TurnContext as TurnContext
     from forge.agent.loop import LoopSettings as LoopSettings
     from forge.agent.loop import run_loop as run_loop
     from forge.workspace.history.tracking import SessionState as SessionState

@@ -26,6 +26,17 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypedDict, TypeVar, Unpack
 from forge.agent.context_window import Shortening
 from forge.agent.conversation import Conversation, Prepare, Prompt, read_prompt
 from forge.agent.guarded_model import GuardedProvider, SessionGuard, check_prompt, is_denied, withhold_denied
+from forge.agent.hooks import (
+    AfterCall,
+    BeforeCall,
+    ChooseTools,
+    Hook,
+    HookDecorator,
+    Hooks,
+    Record,
+    TurnHook,
+    TurnHooks,
+)
 from forge.agent.instructions import DepsT, Instructions, call_instructions, check_text, evaluate_instructions
 from forge.agent.limits import Limits
 from forge.agent.loop import LoopSettings, may_run_again, run_loop
@@ -87,6 +98,7 @@ class AgentSettings(TypedDict, total=False):
     guard: SessionGuard | None
     code_mode: bool
     labels: LabelSettings | bool
+    choose_tools: ChooseTools | None
 
 
 class AgentChanges(TypedDict, total=False):
@@ -158,6 +170,8 @@ class Agent(Generic[OutputT, DepsT]):
         guard: checks prompts and answers, such as a project's guardrails.
         code_mode: True: the model gets one tool, `run_code`, and calls the others from scripts. Needs the extra "code".
         labels: requires approval for calls that take values from untrusted text or send private data. False: off.
+        choose_tools: returns the names of the tools that the model gets in a turn, from a `TurnContext`. It may be
+            async. A call of another tool is refused.
 
     Example:
         >>> @tool
@@ -197,6 +211,8 @@ class Agent(Generic[OutputT, DepsT]):
         self.options = dict(settings.get("options") or {})
         self.output: Any = join_types(output)
         self._validators: list[Callable[..., Any]] = []  # of the output
+        self._hooks = Hooks()
+        self._choose_tools = settings.get("choose_tools")
         self.name = name
         self._scope = settings.get("scope")
         self.guard = settings.get("guard")
@@ -341,7 +357,7 @@ class Agent(Generic[OutputT, DepsT]):
                 approve if approve is not None else other.gate.approve,
                 other.gate.labels or False,
             )
-            other.steps = tuple(other._make_steps(other.gate, other.secrets))
+            other.steps = other._hooks.add_to(other._make_steps(other.gate, other.secrets), other.secrets)
         if tools is not None:
             other._opening.contexts = []
             other._take_tools(tools)
@@ -400,7 +416,7 @@ class Agent(Generic[OutputT, DepsT]):
             raise ToolError(message, ErrorKind.NOT_FOUND, "Give it agents=….")
         is_default = agent_type == "general" and agent_type not in task.types  # how a task without a type is named
         chosen = task.type_of("" if is_default else agent_type)
-        return self.replace(
+        made = self.replace(
             name=f"{self.name}/{agent_type or 'general'}",
             model=chosen.model,
             tools=task.tools_of(chosen, self.registry),
@@ -408,6 +424,8 @@ class Agent(Generic[OutputT, DepsT]):
             limits=self._limits_of(chosen),
             output=None,
         )
+        made._hooks, made._choose_tools = made._hooks.of_calls(), None  # turns are those of this agent
+        return made
 
     def _limits_of(self, chosen: AgentType) -> Limits:
         """Returns a sub-agent's limits: with the same model, it has the price of this agent."""
@@ -521,6 +539,8 @@ class Agent(Generic[OutputT, DepsT]):
         provider = provider if provider is not None else self.model_for(scope.session_id)
         if structured is not None:
             settings = replace(settings, accept=structured.accept)
+        if self._hooks.has_turns or self._choose_tools is not None:
+            settings = replace(settings, turns=self._make_turn_hooks(scope, settings.record, structured))
         if self.guard is not None:
             withhold_denied(self.guard, scope.session_id, conversation)
         result = await run_loop(
@@ -708,6 +728,51 @@ class Agent(Generic[OutputT, DepsT]):
         """
         self._validators.append(function)
         return function
+
+    @property
+    def before_call(self) -> HookDecorator[BeforeCall[DepsT]]:
+        """Adds a hook that is called before each call: it may block the call, change its arguments or add context.
+
+        Use it as a decorator: `@agent.before_call`, or `@agent.before_call(match="write src/**", timeout=5)`. The
+        function gets a `ToolContext`, and returns a `HookDecision` or None. It may be async. Changed arguments are
+        checked, and the rules judge them. A hook that raises `ToolError` blocks; one that fails blocks, too.
+        """
+        return HookDecorator(self._add_hook, "before_call")
+
+    @property
+    def after_call(self) -> HookDecorator[AfterCall[DepsT]]:
+        """Adds a hook that is called with each result: it may withhold the result, change it or add context.
+
+        The function gets a `ToolContext` and the `ToolResult`, and returns a `HookDecision` or None.
+        """
+        return HookDecorator(self._add_hook, "after_call")
+
+    @property
+    def before_turn(self) -> HookDecorator[TurnHook[DepsT]]:
+        """Adds a hook that is called before each turn: it may end the run, change the prompt or add context.
+
+        The function gets a `TurnContext`, and returns a `HookDecision` or None.
+        """
+        return HookDecorator(self._add_hook, "before_turn")
+
+    @property
+    def on_end(self) -> HookDecorator[TurnHook[DepsT]]:
+        """Adds a hook that is called before a run ends with an answer: `block` sends the model back, with the reason.
+
+        The function gets a `TurnContext` with the `answer`, and returns a `HookDecision` or None. After five refusals
+        the run ends with an error.
+        """
+        return HookDecorator(self._add_hook, "on_end")
+
+    def _add_hook(self, hook: Hook) -> None:
+        self._hooks = self._hooks.add(hook)
+        self.steps = self._hooks.add_to(self.steps, self.secrets)
+
+    def _make_turn_hooks(self, scope: Scope, record: Record | None, structured: Structured | None) -> TurnHooks:
+        guard = self.guard
+        check = None if guard is None else partial(check_prompt, guard, scope.session_id)
+        reject = None if structured is None else structured.forget
+        return TurnHooks(hooks=self._hooks, choose=self._choose_tools, check_text=check, reject=reject, record=record)
 
     async def with_deps(self, scope: Scope) -> Scope:
         """Returns the scope of a stored run with the dependencies that its factory makes. Raises `ToolError`."""

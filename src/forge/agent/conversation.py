@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
+from hashlib import sha256
 
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
@@ -11,6 +12,13 @@ from forge.core.events import ContextShortened
 from forge.core.messages import Message, Usage
 from forge.core.plain_values import brief
 from forge.core.result import Attachment
+
+REPLACES = "replaces"  # in `Message.extra`: the message before it, which has this digest, is not shown
+REPLACED = "[A hook changed this message. The next message is the one that counts.]"
+
+
+def _digest(message: Message) -> str:
+    return sha256(f"{message.role}\n{message.text}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 class Conversation:
@@ -30,6 +38,8 @@ class Conversation:
     def __init__(self, messages: list[Message], store: Callable[[tuple[Message, ...]], None] | None = None) -> None:
         self.messages = messages
         self.shown = messages
+        if any(message.extra and REPLACES in message.extra for message in messages):
+            self.show(messages)
         self.given = len(messages)  # how many there were when its last run began
         self.paid = Usage()  # for summaries, beside what the turns cost
         self.billed = Usage()  # the part of `paid` that is in the usage of a finished run
@@ -52,6 +62,15 @@ class Conversation:
     def show(self, messages: Iterable[Message]) -> None:
         """Sets the messages that the model sees instead of the history so far."""
         self.shown = list(messages)
+        for at, message in enumerate(self.shown[1:]):
+            if message.extra and message.extra.get(REPLACES) == _digest(before := self.shown[at]):
+                self.shown[at] = replace(before, text=REPLACED, attachments=())
+
+    def replace_last(self, text: str) -> None:
+        """Shows the model another text instead of that of the last message. The history keeps both."""
+        last = self.messages[-1]
+        self.append(replace(last, text=text, extra={**last.extra, REPLACES: _digest(last)}))
+        self.show(self.shown)
 
     def note_shortened(self, event: ContextShortened | None) -> None:
         """Notes that the model is shown less than before."""

@@ -7,13 +7,15 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import isawaitable
+from itertools import takewhile
 from typing import Any
 
 from forge.agent.context_window import shorten
 from forge.agent.conversation import Conversation, Prepare
+from forge.agent.hooks import MOST_REFUSED_ENDS, Record, TurnContext, TurnHooks
 from forge.agent.labels import FROM_FORGE, NOT_FROM_PERSON, LabelHistory, follow_labels, label_extra
 from forge.agent.limits import Limits, Spent, price_for, price_of_name
-from forge.agent.result import ENDINGS, AnswerRefused, Reason, RunResult
+from forge.agent.result import ANSWER, ENDINGS, AnswerRefused, Reason, RunResult
 from forge.agent.tokens import estimate, estimate_definition, estimate_messages
 from forge.core.context import CallBudget, Scope, new_session
 from forge.core.errors import ErrorKind, ToolError, Waiting
@@ -38,6 +40,7 @@ from forge.pipeline.trace import agent_span, chat_span
 MOST_RETRIES = 2  # of a turn whose stream broke
 MOST_NOTES = 5  # about repairs of one call
 LONGEST_NOTE = 240  # characters
+REFUSED_END = "refused_end"  # in `Message.extra`: it sends the model back
 MOST_RECOVERIES = 3  # times in a row that a model is asked to call a tool, or to fix its answer
 
 
@@ -138,7 +141,9 @@ async def _run_until_end(run: Run) -> RunResult:
         return end_run(run, "error", error=Failure(message, ErrorKind.CONFIG, advice))
     open_calls = unanswered_calls(run.conversation.messages)
     if open_calls and (result := await _run_calls(run, open_calls, resumed=True)):
-        return result
+        result = await _check_end(run, result)
+        if result is not None:
+            return result
     while True:
         if reason := run.spent.reason_to_stop(run.limits, run.conversation.unbilled):
             return end_run(run, reason)  # type: ignore[arg-type]
@@ -146,6 +151,8 @@ async def _run_until_end(run: Run) -> RunResult:
             return end_run(run, "waiting")
         _receive_background(run)
         _receive_messages(run)
+        if run.settings.turns is not None and (refused := await _begin_turn(run, run.settings.turns)):
+            return refused
         if run.settings.prepare is not None:
             await run.settings.prepare(run.conversation)
             for shortened in run.conversation.take_shortened():
@@ -167,8 +174,70 @@ async def _run_until_end(run: Run) -> RunResult:
             _emit(run, TurnFinished(run.spent.turns, reply.usage._asdict()))
         if not loads_found_tools(run.provider):
             run.executor.registry.next_turn(run.scope.session_id)
-        if result is not None:
+        if result is not None and (result := await _check_end(run, result)) is not None:
             return result
+
+
+# What functions of the program decide: before a turn, which tools it has, and whether the run may end.
+
+
+async def _begin_turn(run: Run, turns: TurnHooks) -> RunResult | None:
+    """Asks the hooks about the next turn, and which tools it has. Returns the end of the run if a hook refuses it."""
+    last = run.conversation.messages[-1] if run.conversation.messages else None
+    prompt = last.text if last is not None and _is_from_person(last) else ""
+    ctx = _make_context(run, run.spent.turns + 1, prompt=prompt)
+    said = await turns.before_turn(ctx)
+    refusal = said.refusal
+    if refusal is None:
+        if said.prompt is not None:
+            run.conversation.replace_last(said.prompt)
+        if said.context:
+            run.conversation.append(Message("user", said.context, extra={FROM_FORGE: True}))
+        run.offered, refusal = await turns.choose_tools(ctx, run.executor.registry)
+    if refusal is None:
+        return None
+    return end_run(run, "error", error=Failure(refusal.message, refusal.kind, refusal.suggestion, cause=refusal))
+
+
+def _is_from_person(message: Message) -> bool:
+    return message.role == "user" and FROM_FORGE not in message.extra and BACKGROUND not in message.extra
+
+
+def _make_context(run: Run, turn: int, *, prompt: str = "", answer: str = "") -> TurnContext[Any]:
+    tools = tuple(spec.name for spec in run.executor.registry.specs(run.scope.session_id))
+    messages = run.conversation.messages
+    return TurnContext(run.scope, messages, turn=turn, prompt=prompt, answer=answer, tools=tools)
+
+
+def _list_offered(run: Run, offered: Collection[str]) -> list[ToolSpec]:
+    """Returns the specs of this turn: the chosen tools, and those that the model needs to answer."""
+    registry = run.executor.registry
+    stay = {ANSWER, *(registry.sent or ())}  # with code mode, scripts call the chosen ones
+    visible = registry.specs(run.scope.session_id)
+    shown = [spec for spec in visible if spec.only_talks or spec.name in stay or spec.name in offered]
+    if registry.sent is not None:
+        return shown
+    known = {spec.name for spec in shown}
+    return shown + [one.spec for name, one in registry.items() if name in offered and name not in known]
+
+
+async def _check_end(run: Run, ended: RunResult) -> RunResult | None:
+    """Asks the hooks whether the run may end with this answer. A refusal sends the model back with the reason."""
+    turns = run.settings.turns
+    if turns is None or ended.reason not in ("answer", "task_completion"):
+        return ended
+    reason, failed = await turns.check_end(_make_context(run, run.spent.turns, answer=ended.text))
+    if failed is not None:
+        failure = Failure(failed.message, failed.kind, failed.suggestion, cause=failed)
+        return end_run(run, "error", ended.text, error=failure)
+    if not reason:
+        return ended
+    since = takewhile(lambda one: not _is_from_person(one), reversed(run.conversation.messages))
+    if sum(REFUSED_END in message.extra for message in since) >= MOST_REFUSED_ENDS:
+        message = f"the model was sent back {MOST_REFUSED_ENDS} times, and its answer is still refused: {reason}"
+        return end_run(run, "error", ended.text, error=Failure(message[:1_000]))
+    run.conversation.append(Message("user", reason, extra={FROM_FORGE: True, REFUSED_END: True}))
+    return None
 
 
 def _model_name(provider: Provider) -> str:
@@ -209,6 +278,9 @@ async def _ask(run: Run) -> Message:
         found=executor.registry.revealed(session) if search else (),
         session=session,
     )
+    if run.offered is not None:
+        specs = _list_offered(run, run.offered)
+        request = replace(request, tools=specs, definitions_for=None, search="", found=())  # all of them are sent
     stream = run.provider.stream(request)
     run.partial.clear()
     run.is_asking = True
@@ -254,7 +326,7 @@ async def _run_calls(run: Run, calls: Sequence[ToolCall], *, resumed: bool = Fal
         run.recoveries = 0
     if run.labels is not None:
         run.labels.follow(run.conversation.messages)
-    budget = CallBudget(max(0, run.limits.calls - run.spent.calls) if run.limits.calls else None)
+    budget = CallBudget(max(0, run.limits.calls - run.spent.calls) if run.limits.calls else None, 0, run.offered)
     scope = run.scope.in_turn(f"{run.id}.{run.spent.turns}", budget)
     if results:
         for call in calls:
@@ -310,6 +382,8 @@ def find_waiting(result: ToolResult) -> Waiting | None:
 def _find_refusals(run: Run, calls: Sequence[ToolCall], *, resumed: bool) -> dict[str, ToolResult]:
     """Returns the calls that are not run, each with the reason."""
     refused = {}
+    if run.offered is not None and not resumed:
+        refused = _refuse_not_offered(run, calls, {spec.name for spec in _list_offered(run, run.offered)})
     refusals = (
         {} if resumed else run.conversation.messages[-1].extra.get("refused", {})
     )  # by a provider that reads calls
@@ -332,6 +406,16 @@ def _find_refusals(run: Run, calls: Sequence[ToolCall], *, resumed: bool) -> dic
         words = "the answer was cut before this call was complete, so it was not run"
         refused[calls[-1].id] = _make_refusal(calls[-1], words, "Send it again, in smaller parts if it is long.")
     return refused
+
+
+def _refuse_not_offered(run: Run, calls: Sequence[ToolCall], offered: Collection[str]) -> dict[str, ToolResult]:
+    """Returns the calls of tools that exist, and that the model does not have in this turn."""
+    registry, hint = run.executor.registry, f"Use one of: {', '.join(sorted(offered))}."
+    return {
+        call.id: _make_refusal(call, "it is not offered in this turn", hint)
+        for call in calls
+        if call.name in registry and registry[call.name].spec.name not in offered
+    }
 
 
 def may_run_again(spec: ToolSpec) -> bool:
@@ -580,6 +664,8 @@ class LoopSettings:
         pause: called before every turn; True ends the run as waiting, to be run again.
         announce: whether the end of the run is an event; False for a sub-agent.
         inbox: called before every turn; returns what a person has said meanwhile.
+        turns: the hooks of turns, and the choice of tools; an agent sets it.
+        record: stores what these return, for another attempt at a stored run.
         spent: what earlier parts of the run used; it is added to.
         id: the id of the run; by default a new one.
 
@@ -596,6 +682,8 @@ class LoopSettings:
     pause: Callable[[], bool] | None = None
     inbox: Callable[[], Sequence[str]] | None = None
     announce: bool = True
+    turns: TurnHooks | None = None
+    record: Record | None = None
     spent: Spent | None = None
     id: str = ""
 
@@ -617,6 +705,7 @@ class Run:
     partial: list[str] = field(default_factory=list)  # the text so far of an unfinished answer
     is_asking: bool = False  # the model has been asked and has not answered yet
     labels: LabelHistory | None = None  # None: labels are off
+    offered: frozenset[str] | None = None  # the tools that were chosen for this turn; None: all
     is_short_of_calls: bool = False  # the model wanted more than `limits.calls`
     recoveries: int = 0
     cuts: int = 0

@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin
 from pydantic_core import from_json
 
 from forge.agent.instructions import DepsT
-from forge.agent.result import AnswerRefused, OutputT
+from forge.agent.result import ANSWER, AnswerRefused, OutputT
 from forge.core.arguments.dialects import DIALECTS
 from forge.core.context import RunContext, Scope
 from forge.core.errors import DefinitionError, ErrorKind, Retry, ToolError
@@ -26,7 +26,6 @@ from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
 from forge.core.tool import SchemaTool, Tool
 
-NAME = "final_answer"
 MOST_RECOVERIES = 3  # times that a model is asked to fix an answer which a validator refuses
 
 OutputValidator = (
@@ -87,7 +86,7 @@ class Structured:
             schema = {"type": "object", "properties": {"value": inner}, "required": ["value"], **shelf}
         self.tool: Tool = SchemaTool(
             ToolSpec(
-                name=NAME,
+                name=ANSWER,
                 description="Finish with the answer in exactly this shape. Call it once, when everything is done.",
                 parameters=schema if self._adapter is None else {**schema, "additionalProperties": False},
                 ends_turn=True,
@@ -118,7 +117,7 @@ class Structured:
         function = DIALECTS["openai-strict"](spec)["function"]
         if not function.get("strict"):
             return None
-        inner = {"name": NAME, "schema": function["parameters"], "strict": True}
+        inner = {"name": ANSWER, "schema": function["parameters"], "strict": True}
         return {"type": "json_schema", "json_schema": inner}
 
     def offer(self, registry: ToolRegistry) -> ToolRegistry:
@@ -146,6 +145,10 @@ class Structured:
             raise Retry(problem)
         shown = json.dumps(arguments if self.is_object else arguments["value"], ensure_ascii=False)
         return ToolResult(for_llm=shown, data={"output": self.found})
+
+    def forget(self) -> None:
+        """Forgets the answer: it was refused."""
+        self.found, self.is_found = None, False
 
     async def accept(self, text: str) -> str:
         """Accepts an answer as text, since some models write the object instead of calling the tool."""
@@ -196,7 +199,7 @@ class Structured:
     def _advice(self) -> str:
         if self.response_format is not None:
             return "Answer with JSON alone, as the schema says."
-        return f"Call {NAME} with the right shape."
+        return f"Call {ANSWER} with the right shape."
 
     def _validate(self, arguments: Any) -> Any:
         value = arguments if self.is_object else arguments["value"]
@@ -248,7 +251,7 @@ class PartialReader:
         is_native = self._structured.response_format is not None
         if isinstance(event, TextDelta) and is_native:
             return self._grow(event.text)
-        if isinstance(event, ToolArgumentsDelta) and event.call.name == NAME:
+        if isinstance(event, ToolArgumentsDelta) and event.call.name == ANSWER:
             return self._grow(event.text)
         if isinstance(event, TurnFinished | Retrying):
             self._pieces, self._length, self._read = [], 0, 0

@@ -35,6 +35,7 @@ Reason = Literal[
     "error",
 ]
 
+ANSWER = "final_answer"  # the tool of a structured answer
 ENDINGS: dict[str, Reason] = {"task_completion": "task_completion", "ask_question": "question", "converse": "converse"}
 
 

@@ -96,6 +96,7 @@ class CallBudget:
 
     left: int | None  # None: any number
     made: int = 0
+    offered: frozenset[str] | None = None  # the tools that were chosen for the turn, which scripts may call; None: all
 
     def take(self) -> bool:
         """Counts a call; returns False where none is left."""

@@ -47,7 +47,8 @@ class Around(Protocol):
 
     A plain function `async (ctx, proceed) -> ToolResult` is such a step, too. An object may also have `applies(spec)`:
     asked once per tool, and False leaves the step out; `forget(session_id)`: forget a session, or with "" all of them;
-    and `after`, for results that do not pass `__call__`: of calls that are refused further out, and of background work.
+    `before_inner(ctx)`: asked about a tool that is called through another one, such as `mcp_call`; and `after`, for
+    results that do not pass `__call__`: of calls that are refused further out, and of background work.
     """
 
     name: str
@@ -140,6 +141,7 @@ class ToolExecutor:
         self.background = background if background is not None else BackgroundWork(self._complete, _result_of_error)
         every: Iterable[object] = self.steps
         self.gate = next((step.gate for step in every if isinstance(step, GuardStep)), None)
+        self.before_inner = tuple(getattr(one, "before_inner") for one in every if hasattr(one, "before_inner"))  # noqa: B009
         self.cleared_turns = 0
         self._entries: dict[str, _ToolChain] = {}
         self._version = registry.version

@@ -119,13 +119,22 @@ async def authorize_inner(tool: Tool, parsed: dict[str, Any], ctx: ToolContext, 
     """
 
     outer = gate_of(ctx)
+    call = ToolCall(tool.spec.name, parsed, ctx.call.id)
+    inner = ToolContext(call, tool, parsed, ctx.scope, ctx.activity, ctx.owner)
+    notes: list[str] = []
+    for ask in getattr(ctx.executor, "before_inner", ()):  # hooks see it by its own name, too
+        notes += await ask(inner)
+    parsed = dict(inner.arguments)
     if not outer.judges:
         for permission, target in tool.required_permissions(parsed, ctx.scope) or ():
             if permission is not None:
                 await ctx.require(permission, target)
         return parsed
-    call = ToolCall(tool.spec.name, parsed, ctx.call.id)
-    inner = ToolContext(call, tool, parsed, ctx.scope, ctx.activity, ctx.owner)
+    grant = outer
+    while isinstance(grant, JoinedGrant):
+        grant = grant.own
+    if isinstance(grant, Grant):
+        grant.feedback += notes
     with ctx.pause_clock():
         granted = await outer.authorize(inner)
     own = gate_of(granted)
@@ -176,7 +185,7 @@ class Grant(_AsksThroughGate):
     approved: set[Hashable] = field(default_factory=set)
     review: bool = False  # a person wants to see the result first
     edited: Mapping[str, Any] | None = None  # what runs instead of what the model sent
-    feedback: list[str] = field(default_factory=list)  # the person's words with a yes
+    feedback: list[str] = field(default_factory=list)  # the person's words with a yes, and what hooks add
 
     judges = True
 
@@ -391,7 +400,7 @@ class PolicyGate:
             raise ToolError("the arguments changed while the person was asked", ErrorKind.SECURITY, "Call it again.")
         grant.review |= answer.review
         if answer.feedback:
-            grant.feedback.append(answer.feedback)
+            grant.feedback.append(f"The person approved this and said: {answer.feedback}")
         ctx = ctx.replace(arguments=dict(shown))
         if answer.arguments is not None:
             return self._edit(ctx, grant, answer, answer.arguments, editable=editable)

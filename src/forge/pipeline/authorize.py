@@ -62,7 +62,7 @@ class Authorize(GuardStep):
 
 def _with_notes(result: ToolResult, gate: CallGate) -> ToolResult:
     """Adds notes for the model: the person's words with an approval, and the arguments that ran instead."""
-    notes = [f"The person approved this and said: {words}" for words in gate.feedback]
+    notes = [*gate.feedback]
     if gate.edited is not None:
         edited = dict(gate.edited)
         result = result.with_data(edited_arguments=plain(edited))

@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 import click
 
 from forge.agent.agent import Agent
-from forge.agent.output import NAME, Structured
+from forge.agent.output import Structured
+from forge.agent.result import ANSWER
 from forge.agent.session import SessionStore
 from forge.cli.options import Options
 from forge.cli.refusal import refusals
@@ -461,7 +462,7 @@ def read_output_schema(path: str) -> dict[str, Any]:
     try:
         Structured(schema)
     except DefinitionError as error:
-        problem = str(error).removeprefix(f"tool {NAME!r}: ")
+        problem = str(error).removeprefix(f"tool {ANSWER!r}: ")
         raise _error(path, problem, "Fix the schema: https://json-schema.org explains it.") from None
     return schema
 

@@ -260,6 +260,7 @@ class SegmentRun:
             not_started=[call.id for call in unanswered_calls(self.conversation.messages)],  # calls that waited
             pause=self.attempt.pause,
             announce=False,
+            record=self.attempt.step,
             spent=self.spent,
         )
         return await agent.drive(

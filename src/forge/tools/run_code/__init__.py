@@ -172,6 +172,9 @@ class _Script:
         spec = self._tools.get(call.function)
         if spec is None:
             raise CallFailed("NameError", f"name {call.function!r} is not defined")
+        budget = self._ctx.scope.budget
+        if budget is not None and budget.offered is not None and spec.name not in budget.offered:
+            raise CallFailed("PermissionError", f"{spec.name} is not offered in this turn")
         names = self._parameters(spec)
         if len(call.values) > len(names):
             raise CallFailed("TypeError", f"{call.function} takes {len(names)} arguments, not {len(call.values)}")
