@@ -16,7 +16,8 @@ from scripts.signatures import public_names, settings_of
 TOPICS = {
     "Agents and runs": """
         Agent RunResult Limits Price ContextRules Scope Root RunContext agent.Conversation AgentType SessionStore
-        agent.HookDecision agent.TurnContext agent.SessionState agent.run_loop agent.LoopSettings Project load_project
+        agent.HookDecision agent.TurnContext agent.SessionState agent.StartedRun agent.run_loop agent.LoopSettings
+        Project load_project
     """,
     "Tools": """
         tool Tool toolset ToolContext ToolResult ToolError Retry Attachment Failure ErrorKind ToolSpec Category
@@ -41,7 +42,7 @@ TOPICS = {
         events.ToolArgumentsDelta events.Retrying events.MessageReceived events.ToolStarted events.ToolOutput
         events.ToolProgress events.ToolFailed events.ToolFinished events.ToolCompleted events.ToolReconciled
         events.PermissionAsked events.PermissionAnswered events.ContextShortened events.TurnFinished
-        events.RunFinished events.SessionTitled
+        events.RunFinished events.SessionTitled events.EventsMissed
     """,
     "Calls without an agent": """
         pipeline.standard_executor pipeline.standard_steps pipeline.ToolExecutor pipeline.Step pipeline.Next dry_run
@@ -56,7 +57,7 @@ TOPICS = {
         schedules.Runner schedules.schedule_tools channels.Channel channels.Channels
     """,
 }
-_SHOWN = ("Agent",)  # classes whose methods the page has, too
+_SHOWN = ("Agent", "StartedRun")  # classes whose methods the page has, too
 
 
 def api_page() -> str:

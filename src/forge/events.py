@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from forge.core.activity import ActivityStream as ActivityStream
     from forge.core.events import ContextShortened as ContextShortened
     from forge.core.events import Event as Event
+    from forge.core.events import EventsMissed as EventsMissed
     from forge.core.events import MessageReceived as MessageReceived
     from forge.core.events import PermissionAnswered as PermissionAnswered
     from forge.core.events import PermissionAsked as PermissionAsked

@@ -26,9 +26,11 @@ from forge import (
     rules,
     tool,
 )
-from forge.agent import HookDecision, TurnContext
+from forge.agent import HookDecision, StartedRun, TurnContext
 from forge.core.errors import ToolError
 from forge.core.extras import install_command
+from forge.core.messages import unanswered_calls
+from forge.events import EventsMissed, RunFinished, RunStarted
 from tests.durable.working import script
 
 
@@ -380,3 +382,96 @@ async def test_hooks_of_a_stored_run_are_called_and_recorded(sqlite: str, tmp_pa
     assert called == ["turn 1", "turn 2", "turn 3"]
     names = [step.name for _, step in sorted(steps.items())]
     assert names == ["before_turn", "choose_tools", "model", "call pay"]
+
+
+async def test_a_started_run_is_the_same_thing_as_one_of_this_process(database: str, tmp_path: Path) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait for the test."""
+        begun.set()
+        await go_on.wait()
+        return "through"
+
+    agent = Agent(script(ToolCall("wait"), "I heard you."), tools=[wait])
+    async with DurableAgent(agent, database, scope=Scope(workspace=tmp_path)) as durable:
+        run = durable.start("hello", session="ada")
+        assert isinstance(run, StartedRun)
+        assert not run.is_over
+        await begun.wait()
+        await run.send("Faster!")
+        run.send("Please.")
+        go_on.set()
+        events = [event async for event in run.events()]
+        result = await run
+        assert (result.text, result.run_id, run.session, run.is_over) == ("I heard you.", run.id, "ada", True)
+        said = [message.text for message in result.messages if message.role == "user"]
+        assert said == ["hello", "Faster!", "Please."]
+        assert (type(events[0]), type(events[-1])) == (RunStarted, RunFinished)
+        late = durable.started(run.id)
+        assert [event.to_dict() async for event in late.events()] == [event.to_dict() for event in events]
+        assert (await late).text == "I heard you."
+        with pytest.raises(ToolError, match="is finished"):
+            await run.send("Still there?")
+        assert (await run.cancel()).reason == "answer"  # it is over, and stays so
+
+
+async def test_a_started_run_is_cancelled_with_a_result(sqlite: str, tmp_path: Path) -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait for ever."""
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return ""
+
+    agent = Agent(script(["I begin.", ToolCall("wait")]), tools=[wait])
+    async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        run = durable.start("hello")
+        await begun.wait()
+        result = await run.cancel()
+        assert (result.reason, result.text, result.turns) == ("cancelled", "I begin.", 1)
+        assert ended.is_set()
+        assert not unanswered_calls(result.messages)
+        last = [event async for event in run.events()][-1]
+        assert isinstance(last, RunFinished)
+        assert (last.reason, last.text) == ("cancelled", "I begin.")
+
+
+async def test_a_started_run_that_cannot_be_submitted_says_so_when_it_is_awaited(sqlite: str, tmp_path: Path) -> None:
+    agent = Agent(script("hello back"))
+    async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        run = durable.start("hello", agent="nobody")
+        with pytest.raises(ToolError, match="has none of that name"):
+            await run
+        with pytest.raises(ToolError, match="has none of that name"):
+            [event async for event in run.events()]
+        with pytest.raises(ToolError, match="has none of that name"):
+            await run.send("hello?")
+        with pytest.raises(ToolError, match="no run"):
+            await durable.started("run-0")
+        assert (await durable.start("hello")).text == "hello back"
+
+
+async def test_a_listener_is_told_that_the_events_of_a_run_are_gone(sqlite: str, tmp_path: Path) -> None:
+    async with DurableAgent(Agent(script("hello back")), sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        run = durable.start("hello")
+        await run
+        assert EventsMissed not in [type(event) async for event in run.events()]
+        with durable.runs.store.database.engine.begin() as connection:
+            connection.execute(sa.text("DELETE FROM forge_events"))
+        assert [type(event) async for event in run.events()] == [EventsMissed]
+
+
+async def test_a_started_run_that_waits_for_a_person_is_awaited_again(sqlite: str, tmp_path: Path) -> None:
+    agent = Agent(script(ToolCall("pay", {"name": "Ada"}), "paid"), tools=[pay], policy=rules("ask write"))
+    async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        run = durable.start("pay Ada")
+        assert ((await run).reason, run.is_over) == ("waiting", False)
+        await durable.answer(run.id, Answer.ONCE)
+        assert ((await run).text, run.is_over) == ("paid", True)

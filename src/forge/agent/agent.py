@@ -40,15 +40,16 @@ from forge.agent.hooks import (
 from forge.agent.instructions import DepsT, Instructions, call_instructions, check_text, evaluate_instructions
 from forge.agent.limits import Limits
 from forge.agent.loop import LoopSettings, may_run_again, run_loop
-from forge.agent.open_agent import DeclaredDeps, OpenAgent, check_no_loop, check_session, check_stored
+from forge.agent.open_agent import DeclaredDeps, OpenAgent, check_in_loop, check_no_loop, check_session, check_stored
 from forge.agent.output import MISSING, OutputValidator, PartialReader, Structured, bind_validators, join_types
 from forge.agent.result import OutputT, RunResult
+from forge.agent.run_control import LocalRun, RunInProgress, StartedRun
 from forge.agent.shown_results import ContextRules, make_store
 from forge.core.activity import ActivityStream
 from forge.core.check_definition import check_listed, check_settings
 from forge.core.context import Scope, new_session
 from forge.core.errors import DefinitionError, DuplicateToolError, ErrorKind, ToolError
-from forge.core.events import Event, RunStarted
+from forge.core.events import Event, RunFinished, RunStarted
 from forge.core.execution.threads import in_thread
 from forge.core.executor import Step, ToolExecutor
 from forge.core.messages import Message, ToolCall, unanswered_calls
@@ -113,8 +114,17 @@ class AgentChanges(TypedDict, total=False):
     scope: Scope | None
 
 
-class RunSettings(TypedDict, total=False):
-    """The parameters that `run`, `run_sync`, `stream` and `stream_output` of an agent share.
+class DriveSettings(TypedDict, total=False):
+    """The settings of a run that hold for every way to drive a conversation; `RunSettings` describes them."""
+
+    limits: Limits | None
+    options: Mapping[str, Any] | None
+    prepare: Prepare | None
+    wait_for_background: bool | None
+
+
+class RunSettings(DriveSettings, total=False):
+    """The parameters that `start`, `run`, `run_sync`, `stream` and `stream_output` of an agent share.
 
     `history` is a conversation to continue with the prompt; without a prompt the run resumes where it stopped.
 
@@ -131,16 +141,13 @@ class RunSettings(TypedDict, total=False):
     session: str
     store: SessionStore | None
     scope: Scope | None
-    limits: Limits | None
-    options: Mapping[str, Any] | None
-    prepare: Prepare | None
-    wait_for_background: bool | None
 
 
 class Agent(Generic[OutputT, DepsT]):
     """A model, its tools and its rules: everything that a run needs. One agent may serve many users at once.
 
-    `run` runs to the end, `stream` yields every event, `run_sync` is for programs without an event loop. A session
+    `run` runs to the end, `start` returns a run to control, `stream` yields every event, `run_sync` is for programs
+    without an event loop. A session
     holds what belongs to one user: remembered answers, files read, the todo list, jobs, background results. A run that
     names no session has its own, which ends with the run; `run(prompt, session="alice")` continues Alice's session, and
     `run(prompt, session="alice", store=SessionStore(…))` continues her conversation, too.
@@ -457,60 +464,111 @@ class Agent(Generic[OutputT, DepsT]):
 
         Raises `ToolError` for a prompt that a guardrail denies, and where the history cannot be stored.
         """
-        if (other := find_override(self)) is not self:
-            return await other.run(prompt, deps=deps, activity=activity, **settings)
+        agent = find_override(self)
         check_settings("Agent.run", settings, RunSettings)
-        scope, is_named = self._scope_of(settings.get("scope"), settings.get("session", ""), deps)
-        prompt = read_prompt(prompt, scope)
+        scope, is_named = agent._scope_of(settings.get("scope"), settings.get("session", ""), deps)
+        stream = activity if activity is not None else agent.activity
+        return await agent._work(RunInProgress(scope.session_id), prompt, scope, is_named, stream, settings)
+
+    def start(
+        self, prompt: Prompt | None = None, *, deps: DepsT | None = None, **settings: Unpack[RunSettings]
+    ) -> StartedRun[RunResult[OutputT]]:
+        """Starts a run and returns it at once: `run.events()`, `run.send("…")`, `run.cancel()`, `await run`.
+
+        Takes the parameters of `run`, and is called where an event loop runs. The run goes on until it is over, also if
+        nobody keeps or awaits it; leaving `async with agent` cancels it.
+
+        Example:
+            >>> async def main():
+            ...     run = Agent(Scripted(lambda request: f"Heard: {request.messages[-1].text}")).start("Count to ten.")
+            ...     run.send("To three.")
+            ...     return (await run).text
+            >>> asyncio.run(main())
+            'Heard: To three.'
+        """
+        agent = find_override(self)
+        check_settings("Agent.start", settings, RunSettings)
+        check_in_loop()
+        scope, is_named = agent._scope_of(settings.get("scope"), settings.get("session", ""), deps)
+        progress, activity = RunInProgress(scope.session_id), ActivityStream(agent.secrets)
+        agent._opening.runs.add(progress)  # it takes messages from now on
+        work = agent._work(progress, prompt, scope, is_named, activity, settings)
+        return LocalRun(progress, work, activity, partial(agent._say, progress), agent._opening.started)
+
+    async def _work(
+        self,
+        progress: RunInProgress,
+        prompt: Prompt | None,
+        scope: Scope,
+        is_named: bool,
+        stream: ActivityStream,
+        settings: RunSettings,
+    ) -> RunResult[OutputT]:
+        """Works on a run to its end. A run that a person stops returns a result, too."""
         history, prepare = settings.get("history"), settings.get("prepare")
-        if (store := settings.get("store")) is not None:
-            has_history = history is not None or isinstance(prompt, list | Conversation)
-            check_stored(is_named=is_named, has_history=has_history)
-            stored = await in_thread(lambda: store.open(scope.session_id))
-            history = stored.continue_conversation()
-            if prepare is None:
-                prepare = shortening = self.make_shortening(scope, meta=stored.meta)
-                shortening.recall(history)
-        stream = activity if activity is not None else self.activity
-        structured = self.structure(scope)
-        executor = await self._prepare_executor(stream, structured)
-        self._deps.check(self.registry, scope.deps)
-        if stream.listening:
-            started = RunStarted(
-                prompt if isinstance(prompt, str) else prompt.text if isinstance(prompt, Message) else ""
-            )
-            started.session, started.agent = scope.session_id, scope.agent
-            stream.emit(started)
-        options, wait = settings.get("options"), settings.get("wait_for_background")
-        given = self.options if options is None else options
-        inbox = self._opening.inbox
-        inbox.open(scope.session_id)
+        executor: ToolExecutor | None = None
+        self._opening.runs.add(progress)
+        progress.begin()
         try:
+            if progress.take_stop():
+                return _cancelled_result(history)
+            prompt = read_prompt(prompt, scope)
+            if (store := settings.get("store")) is not None:
+                has_history = history is not None or isinstance(prompt, list | Conversation)
+                check_stored(is_named=is_named, has_history=has_history)
+                stored = await in_thread(lambda: store.open(scope.session_id))
+                history = stored.continue_conversation()
+                if prepare is None:
+                    prepare = shortening = self.make_shortening(scope, meta=stored.meta)
+                    shortening.recall(history)
+            structured = self.structure(scope)
+            executor = await self._prepare_executor(stream, structured)
+            self._deps.check(self.registry, scope.deps)
+            if stream.listening:
+                started = RunStarted(
+                    prompt if isinstance(prompt, str) else prompt.text if isinstance(prompt, Message) else ""
+                )
+                started.session, started.agent = scope.session_id, scope.agent
+                stream.emit(started)
             text = await evaluate_instructions(self.instructions, scope)
-            conversation = self.begin(prompt, history, scope.session_id, text)
+            history = conversation = self.begin(prompt, history, scope.session_id, text)
+            options, wait = settings.get("options"), settings.get("wait_for_background")
+            given = self.options if options is None else options
             result = await self.drive(
                 executor,
                 conversation,
                 scope,
-                LoopSettings(
-                    options=given if structured is None else structured.add_format(given),
-                    prepare=prepare if prepare is not None else self.make_shortening(scope),
-                    wait_for_background=self.wait_for_background if wait is None else wait,
-                    inbox=lambda: inbox.take(scope.session_id),
-                ),
-                limits=settings.get("limits"),
+                LoopSettings(id=progress.id, inbox=progress.take, stopped=progress.take_stop),
                 structured=structured,
+                limits=settings.get("limits"),
+                options=given if structured is None else structured.add_format(given),
+                prepare=prepare if prepare is not None else self.make_shortening(scope),
+                wait_for_background=self.wait_for_background if wait is None else wait,
             )
+            for late in progress.end():
+                conversation.append(Message("user", late))
+            if result.reason == "cancelled":
+                executor.end_work(scope.session_id)
+            return result
+        except asyncio.CancelledError:
+            if executor is not None:
+                executor.end_work(scope.session_id)
+            if not progress.take_stop():
+                raise
+            if stream.listening:
+                stream.emit(RunFinished("", "cancelled", 0, session=scope.session_id, agent=scope.agent))
+            return _cancelled_result(history)
         except BaseException:
-            executor.end_work(scope.session_id)
+            if executor is not None:
+                executor.end_work(scope.session_id)
             raise
         finally:
-            inbox.close(scope.session_id)
-            if not is_named:
+            progress.end()
+            self._opening.runs.remove(progress)
+            if executor is not None and not is_named:
                 executor.end_session(scope.session_id)
             if stream.listening:
                 await stream.drain()
-        return result
 
     def send(self, text: str, session: str = "") -> None:
         """Sends a message to a run in progress: the model sees it before its next turn. Any thread may call it.
@@ -519,32 +577,59 @@ class Agent(Generic[OutputT, DepsT]):
         after the last turn is part of the history. Raises `ToolError` where there is no such run, and for a text that
         a guardrail denies.
         """
-        inbox = self._opening.inbox
+        self._say(self._opening.runs.choose(session), text)
+
+    def _say(self, progress: RunInProgress, text: str) -> None:
         if self.guard is not None:
-            check_prompt(self.guard, inbox.find(session), text)
-        inbox.put(session, text)
+            check_prompt(self.guard, progress.session, text)
+        progress.put(text)
+
+    def cancel(self, session: str) -> bool:
+        """Stops the runs in progress of a session, with their tools and programs. Any thread may call it.
+
+        They return results with the reason "cancelled". Returns False where the session has no run in progress.
+        """
+        if not session:
+            raise ValueError("Agent.cancel needs the name of a session; a run of `start` has its own cancel()")
+        found = self._opening.runs.find(session)
+        for progress in found:
+            progress.stop()
+        return bool(found)
 
     async def drive(
         self,
         executor: ToolExecutor,
         conversation: Conversation,
         scope: Scope,
-        settings: LoopSettings,
+        loop: LoopSettings | None = None,
         *,
         provider: Provider | None = None,
-        limits: Limits | None = None,
         structured: Structured | None = None,
+        **settings: Unpack[DriveSettings],
     ) -> RunResult[OutputT]:
-        """Drives a conversation to its end with the given executor. `run` and stored runs both use it."""
+        """Drives a conversation to its end with the given executor. `run`, sub-agents and stored runs use it.
+
+        `loop` are the settings of the loop; `settings`, those of `RunSettings` that a conversation in progress can
+        have, replace them.
+        """
+        check_settings("Agent.drive", settings, DriveSettings)
         provider = provider if provider is not None else self.model_for(scope.session_id)
+        limits = settings.pop("limits", None)
+        changes: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
         if structured is not None:
-            settings = replace(settings, accept=structured.accept)
+            changes["accept"] = structured.accept
+        loop = loop if loop is not None else LoopSettings()
         if self._hooks.has_turns or self._choose_tools is not None:
-            settings = replace(settings, turns=self._make_turn_hooks(scope, settings.record, structured))
+            changes["turns"] = self._make_turn_hooks(scope, loop.record, structured)
         if self.guard is not None:
             withhold_denied(self.guard, scope.session_id, conversation)
         result = await run_loop(
-            provider, executor, conversation, scope, limits if limits is not None else self.limits, settings
+            provider,
+            executor,
+            conversation,
+            scope,
+            limits if limits is not None else self.limits,
+            replace(loop, **changes) if changes else loop,
         )
         if structured is not None and structured.is_found and result.error is None:
             result.output_or_none, result.has_output = structured.found, True
@@ -674,18 +759,15 @@ class Agent(Generic[OutputT, DepsT]):
 
         Takes the parameters of `run`.
         """
-        activity, queue = ActivityStream(self.secrets), asyncio.Queue[Event | None]()
-        activity.subscribe(queue.put_nowait)
-        running = asyncio.create_task(self.run(prompt, deps=deps, activity=activity, **settings))
-        running.add_done_callback(lambda _: queue.put_nowait(None))
+        run = self.start(prompt, deps=deps, **settings)
         try:
-            while (event := await queue.get()) is not None:
-                yield event
-            yield await running
+            async with aclosing(run.events()) as events:
+                async for event in events:
+                    yield event
+            yield await run
         finally:
-            if not running.done():
-                running.cancel()
-                await asyncio.wait([running])
+            if not run.is_over:
+                await run.cancel()
 
     async def stream_output(
         self,
@@ -857,6 +939,13 @@ def _open_with_caller(agent: Agent[Any, Any]) -> Callable[[], AbstractAsyncConte
                 yield
 
     return open_once if agent._opening.contexts else None
+
+
+def _cancelled_result(history: list[Message] | Conversation | None) -> RunResult[Any]:
+    """Returns the result of a run that was stopped before its first turn."""
+    conversation = history if isinstance(history, Conversation) else Conversation([*(history or ())])
+    given = conversation.given
+    return RunResult(text="", reason="cancelled", turns=0, messages=conversation.messages, given=given)
 
 
 def _replace_system(conversation: Conversation, text: str) -> None:

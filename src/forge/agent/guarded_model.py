@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Protocol, cast
 
 from forge.agent.conversation import Conversation
-from forge.agent.open_agent import SENT
+from forge.agent.run_control import SENT
 from forge.core.errors import ToolError
 from forge.core.events import ReasoningDelta, Retrying, TextDelta
 from forge.core.messages import Message

@@ -95,8 +95,10 @@ async def run_loop(
                     operation.fail(str(result.error.kind))
         except asyncio.CancelledError:
             _keep_partial_reply(run)
-            _announce_end(run, end_run(run, "cancelled"))
-            raise
+            result = end_run(run, "cancelled")
+            if not _is_stopped(run):
+                _announce_end(run, result)
+                raise
     _announce_end(run, result)
     return result
 
@@ -107,6 +109,10 @@ def _reveal_again(run: Run) -> None:
     found = [name for message in run.conversation.shown for name in found_tools(message) if name not in known]
     if found:
         run.executor.registry.reveal(dict.fromkeys(found), run.scope.session_id)
+
+
+def _is_stopped(run: Run) -> bool:
+    return run.settings.stopped is not None and run.settings.stopped()
 
 
 def _with_price(limits: Limits, provider: Provider) -> Limits:
@@ -147,6 +153,8 @@ async def _run_until_end(run: Run) -> RunResult:
     while True:
         if reason := run.spent.reason_to_stop(run.limits, run.conversation.unbilled):
             return end_run(run, reason)  # type: ignore[arg-type]
+        if _is_stopped(run):  # a tool kept the cancellation from us
+            return end_run(run, "cancelled")
         if run.settings.pause is not None and run.settings.pause():
             return end_run(run, "waiting")
         _receive_background(run)
@@ -664,6 +672,8 @@ class LoopSettings:
         pause: called before every turn; True ends the run as waiting, to be run again.
         announce: whether the end of the run is an event; False for a sub-agent.
         inbox: called before every turn; returns what a person has said meanwhile.
+        stopped: called where the run is cancelled, and before every turn; True: a person has stopped the run, which
+            ends with the reason "cancelled", and does not raise.
         turns: the hooks of turns, and the choice of tools; an agent sets it.
         record: stores what these return, for another attempt at a stored run.
         spent: what earlier parts of the run used; it is added to.
@@ -681,6 +691,7 @@ class LoopSettings:
     wait_for_background: bool = False
     pause: Callable[[], bool] | None = None
     inbox: Callable[[], Sequence[str]] | None = None
+    stopped: Callable[[], bool] | None = None
     announce: bool = True
     turns: TurnHooks | None = None
     record: Record | None = None

@@ -1,21 +1,23 @@
-"""An agent in use: its resources, the messages sent to its runs, and the checks before a run."""
+"""An agent in use: its resources, its runs in progress, and the checks before a run."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from copy import copy
-from threading import Lock
 from typing import Any
 
+from forge.agent.run_control import LocalRun, RunsInProgress
 from forge.core.arguments.call_style import check_deps, check_tool_deps
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.background import BackgroundWork
 from forge.core.execution.session_programs import end_started
 from forge.core.registry import ToolRegistry
+
+log = logging.getLogger(__name__)
 
 
 class OpenAgent:
@@ -24,7 +26,8 @@ class OpenAgent:
     def __init__(self) -> None:
         self.contexts: list[Callable[[], AbstractAsyncContextManager[Any]]] = []
         self.background: BackgroundWork | None = None
-        self.inbox = Inbox()
+        self.runs = RunsInProgress()
+        self.started: set[LocalRun[Any]] = set()  # runs of `Agent.start` that are not over
         self.sessions: set[str] = set()  # named sessions: their programs end with the agent
         self._stack = AsyncExitStack()
         self.is_open = False
@@ -32,7 +35,7 @@ class OpenAgent:
     def fork(self) -> OpenAgent:
         """Returns the same with background work and an opening of its own."""
         other = copy(self)
-        other.background, other._stack = None, AsyncExitStack()
+        other.background, other._stack, other.started = None, AsyncExitStack(), set()
         return other
 
     async def open(self) -> None:
@@ -46,6 +49,12 @@ class OpenAgent:
 
     async def close(self) -> None:
         self.is_open = False
+        if self.started:
+            log.warning(
+                "an agent is closed while %d of its runs are in progress: they are cancelled", len(self.started)
+            )
+            for run in [*self.started]:
+                await run.cancel().ended()
         while self.sessions:
             end_started(self.sessions.pop())
         await self._stack.aclose()
@@ -98,6 +107,15 @@ def check_stored(*, is_named: bool, has_history: bool) -> None:
         raise ToolError(f"{message} and a history", ErrorKind.VALIDATION, hint)
 
 
+def check_in_loop() -> None:
+    """Raises `RuntimeError` where no event loop runs."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        message = "Agent.start was called where no event loop runs, so that nothing would work on the run"
+        raise RuntimeError(f"{message}. Call it in an async function, or use agent.run_sync(prompt).") from None
+
+
 def check_no_loop() -> None:
     """Raises `RuntimeError` inside an event loop."""
     try:
@@ -108,63 +126,3 @@ def check_no_loop() -> None:
         "Agent.run_sync was called where an event loop runs already, as in a notebook or an async function. "
         "Write `await agent.run(prompt)` there."
     )
-
-
-# Holds messages that a person sends to a run in progress, until its next turn.
-
-
-MOST = 100  # messages that wait for one run
-LONGEST = 1024 * 1024  # characters of one message
-SENT = "sent"  # in `Message.extra`: a person sent it while the run was in progress
-
-
-class Inbox:
-    """The waiting messages of each session with a run in progress. Any thread may use it."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, deque[str]] = {}
-        self._lock = Lock()
-
-    def open(self, session: str) -> None:
-        with self._lock:
-            self._waiting.setdefault(session, deque())
-
-    def close(self, session: str) -> None:
-        with self._lock:
-            self._waiting.pop(session, None)
-
-    def put(self, session: str, text: str) -> None:
-        """Adds a message for a session; without a name, for the only run. Raises `ToolError` where there is none."""
-        with self._lock:
-            if not session and len(self._waiting) == 1:
-                session = next(iter(self._waiting))
-            waiting = self._waiting.get(session)
-            if waiting is None:
-                raise _no_run_error(session, [*self._waiting])
-            if len(waiting) >= MOST or len(text) > LONGEST:
-                message = f"sending a message to a run: at most {MOST} messages of {LONGEST:,} characters may wait"
-                raise ToolError(message, ErrorKind.USER, "Wait until the run has received the earlier ones.")
-            waiting.append(text)
-
-    def find(self, session: str) -> str:
-        """Returns the session that a message without a name is for; the name itself where there is one."""
-        with self._lock:
-            return next(iter(self._waiting)) if not session and len(self._waiting) == 1 else session
-
-    def take(self, session: str) -> list[str]:
-        """Returns the waiting messages, each once."""
-        with self._lock:
-            waiting = self._waiting.get(session)
-            found = list(waiting or ())
-            if waiting:
-                waiting.clear()
-        return found
-
-
-def _no_run_error(session: str, known: list[str]) -> ToolError:
-    if not session and known:
-        message = f"sending a message to a run: {len(known)} runs are in progress"
-        return ToolError(message, ErrorKind.USER, "Name the session of one: agent.send(text, session=…).")
-    which = f"the session {session[:80]!r} has" if session else "the agent has"
-    message = f"sending a message to a run: {which} no run in progress"
-    return ToolError(message, ErrorKind.NOT_FOUND, "Start a run: agent.run(prompt).")

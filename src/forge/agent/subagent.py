@@ -90,7 +90,7 @@ class SubAgent(Protocol):
     steps: tuple[Step, ...]
 
     async def drive(
-        self, executor: ToolExecutor, conversation: Conversation, scope: Scope, settings: LoopSettings
+        self, executor: ToolExecutor, conversation: Conversation, scope: Scope, loop: LoopSettings
     ) -> RunResult: ...
 
     def subagent(self, agent_type: str, task: Task) -> SubAgent:
@@ -272,7 +272,7 @@ class WholeAgent(Protocol):
         executor: ToolExecutor,
         conversation: Conversation,
         scope: Scope,
-        settings: LoopSettings,
+        loop: LoopSettings,
         *,
         structured: Structured | None,
     ) -> RunResult[Any]: ...

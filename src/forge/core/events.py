@@ -436,6 +436,22 @@ class SessionTitled(Event):
     cost: float | None = None
 
 
+@dataclass(slots=True, eq=False, repr=False)
+class EventsMissed(Event):
+    """A listener of `run.events()` did not get some events: it came late or was slow, and they are no longer kept.
+
+    Args:
+        count: how many are missing here; 0 where nobody knows.
+
+    Example:
+        >>> EventsMissed(12).count
+        12
+    """
+
+    type: ClassVar[str] = "events_missed"
+    count: int
+
+
 _COMMON = frozenset(f.name for f in fields(Event))
 
 

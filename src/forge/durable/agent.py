@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 from pydantic import TypeAdapter
 
@@ -17,12 +17,14 @@ from forge.agent.agent import Agent, find_override
 from forge.agent.conversation import Content, read_prompt
 from forge.agent.instructions import DepsT, evaluate_instructions, is_evaluated_per_run
 from forge.agent.result import RunResult
+from forge.agent.run_control import StartedRun
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.events import Event, EventsMissed, RunStarted
 from forge.core.execution.threads import in_thread
 from forge.core.messages import Message
 from forge.core.plain_values import brief
-from forge.durable.client import Runs
+from forge.durable.client import Runs, new_run_id
 from forge.durable.engine.agents import for_stored_runs
 from forge.durable.engine.attempt import end_tasks
 from forge.durable.engine.queues import DEFAULT
@@ -34,6 +36,7 @@ from forge.permissions.questions import Answer
 from forge.workspace.state import state_directory
 
 log = logging.getLogger("forge.durable")
+T = TypeVar("T")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -187,8 +190,21 @@ class DurableAgent:
 
     async def run(self, prompt: Content, **parameters: Unpack[SubmitParameters]) -> DurableResult:
         """Begins a run and follows it until it is over or waits for an answer. Takes the parameters of `submit`."""
-        run = await self.submit(prompt, **parameters)
-        return await self.result(run.id)
+        return await self.start(prompt, **parameters)
+
+    def start(self, prompt: Content, **parameters: Unpack[SubmitParameters]) -> StartedRun[DurableResult]:
+        """Begins a run and returns it at once, as `Agent.start` does. Takes the parameters of `submit`.
+
+        `run.id` is the id of the run: `started(id)` finds the same run later, also from another process.
+        """
+        self._check_open()
+        given: SubmitParameters = {**parameters, "run_id": parameters.get("run_id") or new_run_id()}
+        return DurableRun(self, given["run_id"], given.get("session", ""), self.submit(prompt, **given))
+
+    def started(self, run_id: str) -> StartedRun[DurableResult]:
+        """Returns a run that was begun earlier, here or elsewhere, such as before a restart."""
+        self._check_open()
+        return DurableRun(self, run_id, "", in_thread(lambda: self.runs.get(run_id)))
 
     async def submit(
         self,
@@ -307,6 +323,71 @@ class DurableAgent:
 
     def __repr__(self) -> str:
         return f"<DurableAgent {self.agent.name}, {'open' if self._is_open else 'closed'}>"
+
+
+class DurableRun(StartedRun[DurableResult]):
+    """A stored run. What is asked of it is done in order, behind its submission."""
+
+    def __init__(self, durable: DurableAgent, run_id: str, session: str, find: Coroutine[Any, Any, RunInfo]) -> None:
+        """`find` submits the run, or looks it up."""
+        self.id, self.session = run_id, session or run_id
+        self._durable = durable
+        self._is_over = False
+        self._order = asyncio.Lock()
+        self._tasks: set[asyncio.Task[Any]] = set()  # kept until they are over
+        self._found = self._begin(find)
+        self._cancelling: asyncio.Task[None] | None = None
+
+    def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_over
+
+    async def events(self) -> AsyncGenerator[Event, None]:
+        await self._find()
+        is_first = True
+        async for event in self._durable.runs.follow(self.id):
+            if is_first and not isinstance(event, RunStarted):
+                yield EventsMissed(0)
+            is_first = False
+            yield event
+        result = await self._durable.result(self.id)
+        if is_first and result.turns:
+            yield EventsMissed(0)
+
+    def send(self, text: str) -> Awaitable[None]:
+        return self._begin(self._do(self._durable.runs.send, self.id, text))
+
+    def cancel(self) -> Self:
+        if self._cancelling is None or self._cancelling.done():
+            self._cancelling = self._begin(self._do(self._durable.runs.cancel, self.id))
+        return self
+
+    async def _find(self) -> None:
+        await asyncio.wait([self._found])
+        self.session = self._found.result().session or self.id
+
+    async def _do(self, function: Callable[..., Any], *values: Any) -> None:
+        await self._find()
+        async with self._order:
+            await in_thread(lambda: function(*values))
+
+    def __await__(self) -> Generator[Any, None, DurableResult]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> DurableResult:
+        await self._find()
+        if self._cancelling is not None:
+            await asyncio.wait([self._cancelling])
+            self._cancelling.result()
+        result = await self._durable.result(self.id)
+        self._is_over = result.reason != "waiting"
+        return result
 
 
 async def _first(*waiting: Coroutine[Any, Any, Any]) -> None:

@@ -18,9 +18,9 @@ from forge.agent.conversation import Conversation
 from forge.agent.labels import follow_labels
 from forge.agent.limits import Limits, Spent, price_for
 from forge.agent.loop import LoopSettings, find_waiting
-from forge.agent.open_agent import SENT
 from forge.agent.output import Structured
 from forge.agent.result import RunResult
+from forge.agent.run_control import SENT
 from forge.core.activity import ActivityStream
 from forge.core.context import Scope
 from forge.core.errors import ToolError
@@ -330,14 +330,17 @@ class SegmentRun:
         return replace(outcome, answers_messages=result.reason == "answer" and not goes_on)
 
     def _cancelled_result(self) -> RunResult:
-        spent = self.spent
+        spent, messages = self.spent, self.conversation.messages
+        texts = (one.text for one in reversed(messages[self.first :]) if one.role == "assistant" and one.text)
         return RunResult(
-            text="The run was cancelled.",
+            text=next(texts, ""),
             reason="cancelled",
             turns=spent.turns,
             calls=spent.calls,
-            usage=spent.usage,
-            messages=self.conversation.messages,
+            usage=spent.usage.plus(self.conversation.paid),
+            cost=spent.cost(price_for(self.agent.limits, self.agent.provider), self.conversation.paid),
+            messages=messages,
+            estimated=spent.estimated,
         )
 
     def _emit(self, event: Event) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import sqlalchemy as sa
 
-from forge.agent.open_agent import SENT
+from forge.agent.run_control import SENT
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message, export_message
 from forge.core.plain_values import text_of
