@@ -189,6 +189,20 @@ def test_a_login_is_shown_where_it_is_needed_stored_and_removed(here, there, wor
         assert "takes no login" in here("mcp", "login", "git", *CONFIG).err
 
 
+def test_a_user_logs_in_and_out_where_each_user_has_a_login(here, workspace, tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    monkeypatch.setattr("webbrowser.open", visit)
+    with oauth_site() as url:
+        servers = {"docs": {"url": f"{url}/mcp", "auth": {"per_user": True}}, "one": {"url": f"{url}/mcp"}}
+        (workspace / "forge.yaml").write_text(json.dumps({"mcpServers": servers}))
+        assert here("mcp", "login", "docs", "--user", "ada", *CONFIG).out == "Logged in at docs.\n"
+        assert here("mcp", "logout", "docs", *CONFIG).out == "There is no stored login of docs.\n"
+        assert here("mcp", "logout", "docs", "--user", "bob", *CONFIG).out == "There is no stored login of docs.\n"
+        assert here("mcp", "logout", "docs", "--user", "ada", *CONFIG).out == "Logged out of docs.\n"
+        assert "one has one login for everybody" in here("mcp", "login", "one", "--user", "ada", *CONFIG).err
+
+
 def visit(url):
     """As a browser does: the page redirects to the listener."""
     with httpx2.Client(verify=False, trust_env=False, follow_redirects=True) as client:

@@ -6,7 +6,7 @@ import json
 from base64 import urlsafe_b64encode
 from hashlib import sha256
 from typing import Any
-from urllib.parse import parse_qs, parse_qsl, urlsplit
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 import httpx2
 import jwt
@@ -131,12 +131,75 @@ class Site:
         return bool(said["ath"] == digest if token else said.get("nonce") == NONCE)
 
 
+class UserSite(Site):
+    """Knows its users apart: a token, and a session, belongs to one. `/authorize` is opened by `?person=`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.owners: dict[str, str] = {}  # token -> user
+        self.begun: dict[str, str] = {}  # session -> user; a login begins one, too
+        self.sessions: dict[str, str] = {}  # those in use
+        self.mixed: list[str] = []  # requests with a token of one user and a session of another
+        self.calls: list[str] = []  # users whose token a call had
+
+    def _serve(self, asked: Asked) -> Reply:
+        token = asked.headers.get("authorization", "").removeprefix("Bearer ")
+        user = self.owners.get(token, "") if token in self.valid else ""
+        session = asked.headers.get("mcp-session-id", "")
+        if user and session and self.begun.get(session) != user:
+            self.mixed.append(f"{user} in {session}")
+        if asked.method == "DELETE":
+            self.sessions.pop(session, None)
+            return Reply(status=200)
+        if asked.method == "GET":
+            return Reply(status=405)
+        answer = super()._serve(asked)
+        message = json.loads(asked.body)
+        if answer.status == 202 and message["method"] == "notifications/initialized":
+            self.sessions[session] = user
+        if answer.status != 200:
+            return answer
+        if message["method"] == "initialize":
+            session = f"session-{len(self.begun)}-{user}"
+            self.begun[session] = user
+            answer.headers = [*answer.headers, ("Mcp-Session-Id", session)]
+        if message["method"] == "tools/call":
+            self.calls.append(user)
+            result = hostile.text(f"{user} with {token}")
+            return page({"jsonrpc": "2.0", "id": message["id"], "result": result})
+        return answer
+
+    def _redirect(self, asked: Asked) -> Reply:
+        said = dict(parse_qsl(urlsplit(asked.path).query))
+        found = {"code": f"code-of-{said.get('person', '')}", "state": said["state"]}
+        return Reply(status=302, headers=[("Location", f"{said['redirect_uri']}?{urlencode(found)}")])
+
+    def _grant(self, asked: Asked) -> Reply:
+        said = {name: values[0] for name, values in parse_qs(asked.body.decode()).items()}
+        self.requests.append(said)
+        if said["grant_type"] == "refresh_token" and self.refuses_refresh:
+            return page({"error": "invalid_grant"}, 400)
+        user = said.get("code", "").removeprefix("code-of-") or said["refresh_token"].removeprefix("refresh-of-")
+        self.tokens += 1
+        token = f"access-token-{self.tokens}"
+        self.owners[token] = user
+        self.valid.add(token)
+        granted = {"access_token": token, "token_type": "Bearer", "expires_in": 3600}
+        return page({**granted, "refresh_token": f"refresh-of-{user}"})
+
+
 NONCE = "once-more"
 ENDPOINTS = {"authorization": "authorize", "token": "token", "registration": "register", "revocation": "revoke"}
 
 
 def page(document: Any, status: int = 200, *headers: tuple[str, str]) -> Reply:
     return Reply([json.dumps(document).encode()], status, [("Content-Type", "application/json"), *headers])
+
+
+async def visit(url: str, person: str) -> str:
+    """Opens a page as a person, and returns where it redirects to."""
+    async with httpx2.AsyncClient(verify=False, trust_env=False) as client:
+        return str((await client.get(f"{url}&person={person}")).headers["location"])
 
 
 def browser() -> Browser:

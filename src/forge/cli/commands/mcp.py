@@ -122,11 +122,17 @@ def forget(options: Options, server: str) -> None:
     click.echo(f"Forgotten: {gone} approved {'tool' if gone == 1 else 'tools'} of {harmless(server)}.")
 
 
+_user_option = click.option(
+    "--user", metavar="NAME", default="", help="The user whose login it is, where each user has one (`per_user`)."
+)
+
+
 @command.command()
 @click.argument("server")
 @click.option("--no-browser", is_flag=True, help="Print the page's URL, and paste the URL that the browser ends at.")
+@_user_option
 @with_options()
-def login(options: Options, server: str, no_browser: bool) -> None:
+def login(options: Options, server: str, no_browser: bool, user: str) -> None:
     """Log in at a server that wants OAuth. The login is stored for later runs.
 
     The login is stored in the system's keyring if the package keyring is installed, else in a file that only you can
@@ -135,10 +141,11 @@ def login(options: Options, server: str, no_browser: bool) -> None:
     \b
     forge mcp login docs
     forge mcp login docs --no-browser
+    forge mcp login docs --user ada
     """
 
     with refusals():
-        found = _find_login(_find_server(_servers(options), server), server)
+        found = _find_login(_find_server(_servers(options), server), server, user)
         was_needed = asyncio.run(log_in_person(found, browser=not no_browser))
     if options.json:
         click.echo(json.dumps({"server": server, "logged_in": was_needed}))
@@ -148,8 +155,9 @@ def login(options: Options, server: str, no_browser: bool) -> None:
 
 @command.command()
 @click.argument("server")
+@_user_option
 @with_options()
-def logout(options: Options, server: str) -> None:
+def logout(options: Options, server: str, user: str) -> None:
     """Revoke the stored login of a server, and remove it from this machine.
 
     The login is removed even if its authorization server cannot revoke it.
@@ -161,7 +169,7 @@ def logout(options: Options, server: str) -> None:
     With --json: {"server", "logged_out", "not_revoked": []}.
     """
     with refusals():
-        login = _find_login(_find_server(_servers(options), server), server)
+        login = _find_login(_find_server(_servers(options), server), server, user)
         problems = asyncio.run(_revoke(login)) if login.is_stored else []
         was_there = login.store.clear()
     for problem in problems:
@@ -223,14 +231,16 @@ async def _revoke(login: Login) -> list[str]:
     return await revoke_login(login)
 
 
-def _find_login(server: McpSource, name: str) -> Login:
+def _find_login(server: McpSource, name: str, user: str) -> Login:
     if server.login is None:
         raise Refusal(f"{name} takes no login\nIt is a program, or a header Authorization is configured for it.")
     if not server.login.settings.is_personal:
         raise Refusal(
             f"{name} needs no login\nIts grant is {server.login.settings.grant}: Forge gets tokens by itself."
         )
-    return server.login
+    if user and not server.login.settings.per_user:
+        raise Refusal(f"{name} has one login for everybody\nWrite `auth: {{per_user: true}}` to give each user one.")
+    return server.login.for_user(user) if user else server.login
 
 
 def _servers(options: Options) -> dict[str, McpSource]:

@@ -7,10 +7,11 @@ import json
 import mimetypes
 import re
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import Message
 from forge.core.plain_values import plain, sendable
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from forge.mcp.client.connection import Connection
 
 
+T = TypeVar("T")
 LONGEST = 300  # characters of a name or a description
 MOST_SUGGESTED = 100  # values of an argument
 
@@ -65,24 +67,26 @@ class ServerContents:
 
     name: str
 
-    def _require_connection(self) -> Connection:
+    async def _request(self, work: Callable[[Connection], Awaitable[T]], ctx: ToolContext | None = None) -> T:
+        """Sends a request, over the connection of the call's user if each user has one."""
         raise NotImplementedError
 
-    def _mask_tokens(self, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _mask_tokens(self, answer: Mapping[str, Any], ctx: ToolContext | None = None) -> Mapping[str, Any]:
         raise NotImplementedError
 
-    async def list_resources(self) -> list[ServerResource]:
-        """Returns the resources; [] if the server has none. Raises `ToolError`."""
-        return _read_resources(await self._require_connection().list_items("resources/list"), "uri")
+    async def list_resources(self, ctx: ToolContext | None = None) -> list[ServerResource]:
+        """Returns the resources; [] if the server has none. Raises `ToolError`. `ctx`: the call that asks."""
+        return _read_resources(await self._request(lambda one: one.list_items("resources/list"), ctx), "uri")
 
-    async def list_resource_templates(self) -> list[ServerResource]:
-        """Returns the templates of resources. Raises `ToolError`."""
-        found = await self._require_connection().list_items("resources/templates/list")
+    async def list_resource_templates(self, ctx: ToolContext | None = None) -> list[ServerResource]:
+        """Returns the templates of resources. Raises `ToolError`. `ctx`: the call that asks."""
+        found = await self._request(lambda one: one.list_items("resources/templates/list"), ctx)
         return _read_resources(found, "uriTemplate")
 
-    async def read_resource(self, uri: str) -> ToolResult:
-        """Returns the text of a resource; binary contents are attachments. Raises `ToolError`."""
-        answer = self._mask_tokens(await self._require_connection().read_resource(uri))
+    async def read_resource(self, uri: str, ctx: ToolContext | None = None) -> ToolResult:
+        """Returns the text of a resource; binary contents are attachments. Raises `ToolError`. `ctx`: the call that
+        asks."""
+        answer = self._mask_tokens(await self._request(lambda one: one.read_resource(uri), ctx), ctx)
         contents = answer.get("contents")
         parts = [{"type": "resource", "resource": one} for one in contents] if isinstance(contents, list) else []
         if not parts:
@@ -91,16 +95,16 @@ class ServerContents:
 
     async def read_app(self, uri: str) -> str:
         """Returns the HTML of an app, a resource `ui://…`. It is untrusted: show it only in a sandboxed frame."""
-        return read_page(self.name, uri, self._mask_tokens(await self._require_connection().read_resource(uri)))
+        return read_page(self.name, uri, self._mask_tokens(await self._request(lambda one: one.read_resource(uri))))
 
     async def list_prompts(self) -> list[ServerPrompt]:
         """Returns the prompts; [] if the server has none. Raises `ToolError`."""
-        listed = await self._require_connection().list_items("prompts/list")
+        listed = await self._request(lambda one: one.list_items("prompts/list"))
         return [found for one in listed if (found := _read_prompt(one)) is not None]
 
     async def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> list[Message]:
         """Returns the messages of a prompt, for `agent.run`. Raises `ToolError`."""
-        answer = self._mask_tokens(await self._require_connection().get_prompt(name, arguments or {}))
+        answer = self._mask_tokens(await self._request(lambda one: one.get_prompt(name, arguments or {})))
         listed = answer.get("messages")
         messages = [_read_message(one) for one in (listed if isinstance(listed, list) else [])[:MOST_PARTS]]
         if not messages:
@@ -115,7 +119,7 @@ class ServerContents:
         self, prompt: str, argument: str, value: str, known: Mapping[str, str] | None = None
     ) -> list[str]:
         """Returns values that an argument of a prompt may have. `known` are the other arguments."""
-        answer = await self._require_connection().complete(prompt, argument, value, known or {})
+        answer = await self._request(lambda one: one.complete(prompt, argument, value, known or {}))
         completion = answer.get("completion")
         values = completion.get("values") if isinstance(completion, Mapping) else None
         found = (one_line(one, LONGEST) for one in values[:MOST_SUGGESTED]) if isinstance(values, list) else ()

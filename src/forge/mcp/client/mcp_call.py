@@ -182,9 +182,9 @@ class McpResource(
             raise ToolError("`read` needs a `uri`", ErrorKind.VALIDATION, "Use the action `list` to see them.")
         async with found:
             if action == "read":
-                return (await found.read_resource(uri)).with_data(server=found.name, uri=uri)
+                return (await found.read_resource(uri, ctx)).with_data(server=found.name, uri=uri)
             is_list = action == "list"
-            listed = await (found.list_resources() if is_list else found.list_resource_templates())
+            listed = await (found.list_resources(ctx) if is_list else found.list_resource_templates(ctx))
         return _format_list(found.name, "resources" if is_list else "resource templates", listed, match)
 
     def _find_server(self, name: str) -> McpSource:

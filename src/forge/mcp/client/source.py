@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from forge.core.context import ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
@@ -34,13 +34,15 @@ from forge.mcp.client.names import (
 )
 from forge.mcp.client.questions import CallListener
 from forge.mcp.client.tools import TIMEOUT, McpTool, ToolOffer, ToolSettings, check_definition, default_permissions
-from forge.mcp.oauth.login import Login
+from forge.mcp.client.users import UserConnections
+from forge.mcp.oauth.login import Login, LoginNeeded
 from forge.mcp.pins import Pins, digest, pins_of, state_of
 
 if TYPE_CHECKING:
     from forge.core.provider import Provider
     from forge.mcp.client.connection import Connection
 
+T = TypeVar("T")
 MANY = 40  # tools of one server; more are hidden behind `tool_search`
 PAUSE = 0.1  # seconds in which changes of a list are merged
 LONGEST_NAME = 200  # characters of a tool's name at its server
@@ -105,6 +107,9 @@ class McpSource(ServerContents):
         self._followers: list[Callable[[Sequence[Tool]], None]] = []
         self._connection: Connection | None = None
         self._listener: CallListener | None = None
+        self._user_connections: UserConnections | None = None  # where each user has a login
+        if self.login is not None and self.login.settings.per_user and isinstance(self.transport, Http):
+            self._user_connections = UserConnections(self.name, self.transport, self.login, self._make_listener)
         self._users = 0
         self._stale = False
         self._refreshing: asyncio.Task[None] | None = None
@@ -130,7 +135,7 @@ class McpSource(ServerContents):
 
     @property
     def is_open(self) -> bool:
-        return self._connection is not None
+        return self._listener is not None
 
     @property
     def target(self) -> str:
@@ -224,42 +229,109 @@ class McpSource(ServerContents):
         await self._update_tools(self._listed)
 
     async def call(self, tool: McpTool, arguments: Mapping[str, Any], ctx: ToolContext) -> Mapping[str, Any]:
-        connection, listener = self._require_connection(), self._listener
-        assert listener is not None
-        await self._await_current_list(connection)
+        if self._connection is not None:
+            await self._await_current_list(self._connection)
         self.check_current(tool)
-        with listener.track_call(ctx) as key:
-            as_task = _runs_as_task_only(tool.offer.definition)
-            answer: Mapping[str, Any] = await connection.call_tool(tool.remote, dict(arguments), key, as_task=as_task)
-            return self._mask_tokens(answer)
+        as_task = _runs_as_task_only(tool.offer.definition)
 
-    def _require_connection(self) -> Connection:
-        if self._connection is None:
+        async def work(connection: Connection, listener: CallListener) -> Mapping[str, Any]:
+            with listener.track_call(ctx) as key:
+                return await connection.call_tool(tool.remote, dict(arguments), key, as_task=as_task)
+
+        return self._mask_tokens(await self._run(work, ctx), ctx)
+
+    async def log_in(self, user: str, show: Callable[[str], Awaitable[None]]) -> bool:
+        """Logs a user in anew at a server with `OAuth(per_user=True)`; "" is the login that lists its tools.
+
+        `show` gets the URL of the page that the user must open. Returns when the browser came back, at the latest
+        after 300 s; False if the server asks for no login. Raises `ToolError`.
+        """
+        return await self._require_users().log_in(user, show)
+
+    async def log_out(self, user: str) -> list[str]:
+        """Revokes and removes the tokens of a user, and closes the user's connection. Returns what was not revoked."""
+        return await self._require_users().log_out(user)
+
+    def take_redirect(self, url: str, *, user: str) -> None:
+        """Hands a login the URL that the browser requested at `OAuth(redirect_url=…)`.
+
+        `user` is who sits at this browser, as your own session says: a page that was opened by another user than the
+        one who began the login raises `ToolError`, so nobody's account ends up with somebody else.
+        """
+        self._require_users().take_redirect(url, user)
+
+    def _require_users(self) -> UserConnections:
+        if self._user_connections is None:
+            raise ToolError(
+                f"the server {self.name} has no logins of users",
+                ErrorKind.CONFIG,
+                "Give it some: mcp(Http(url, auth=OAuth(per_user=True))).",
+            )
+        return self._user_connections
+
+    async def _run(self, work: Callable[[Connection, CallListener], Awaitable[T]], ctx: ToolContext | None = None) -> T:
+        """Runs a request over the connection of the call's user if each user has one, else over the only one."""
+        if self._listener is None:
             raise ToolError(f"the server {self.name} is not open", ErrorKind.SYSTEM, "Use it only inside `async with`.")
-        return self._connection
+        if self._user_connections is None:
+            assert self._connection is not None
+            return await work(self._connection, self._listener)
+        if ctx is None:
+            raise ToolError(
+                f"the server {self.name} has a login for each user, and nobody's call asks it",
+                ErrorKind.CONFIG,
+                "Only tools of a run with a user can ask it.",
+            )
+        return await self._user_connections.run(ctx, work)
 
-    def _mask_tokens(self, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _request(self, work: Callable[[Connection], Awaitable[T]], ctx: ToolContext | None = None) -> T:
+        return await self._run(lambda connection, _: work(connection), ctx)
+
+    def _mask_tokens(self, answer: Mapping[str, Any], ctx: ToolContext | None = None) -> Mapping[str, Any]:
         """Masks the tokens of a login in an answer: they change while the server is open."""
-        if self.login is None or not (tokens := self.login.tokens):
+        tokens = self.login.tokens if self.login is not None else ()
+        if self._user_connections is not None and ctx is not None:
+            tokens = (*tokens, *self._user_connections.tokens_of(ctx.scope.user))
+        if not tokens:
             return answer
         text = json.dumps(answer)
         masked = Secrets(tokens).mask(text)
         return answer if masked == text else dict(json.loads(masked))
 
+    def _make_listener(self, login: Login | None) -> CallListener:
+        secrets = (*self.secrets, *(login.secrets if login is not None else ()))
+        return CallListener(self.name, Secrets(secrets), self._mark_stale, self._sampling)
+
     async def _open(self) -> None:
         from forge.mcp.client.connection import Connection
 
-        listener = CallListener(self.name, Secrets(self.secrets), self._mark_stale, self._sampling)
-        connection = Connection(self.name, self.transport, listener, login=self.login)
-        await connection.open()
+        listener = self._make_listener(None)
+        connection: Connection | None = Connection(self.name, self.transport, listener, login=self.login)
+        assert connection is not None
         try:
+            await connection.open()
             listed = await connection.list_tools()
-            self._connection, self._listener = connection, listener
+        except LoginNeeded as needed:
+            await connection.close()
+            if self._user_connections is None:
+                raise
+            if not (listed := await in_thread(self._list_approved)):
+                raise _explain_listing(needed) from None
+            connection = None
+        except BaseException:
+            await connection.close()
+            raise
+        self._connection, self._listener = connection, listener
+        try:
+            if self._user_connections is not None:
+                self._user_connections.open()
             await self._update_tools(listed)
         except BaseException:
             await self._close()
-            await connection.close()
             raise
+
+    def _list_approved(self) -> list[Any]:
+        return [{**pin.definition, "name": remote} for remote, pin in self.pins.of(self.name).items()]
 
     async def _close(self) -> None:
         connection, refreshing = self._connection, self._refreshing
@@ -270,11 +342,15 @@ class McpSource(ServerContents):
         if refreshing is not None:
             refreshing.cancel()
             await asyncio.wait([refreshing])
+        if self._user_connections is not None:
+            await self._user_connections.close()
         if connection is not None:
             await connection.close()
 
     def _mark_stale(self) -> None:
         """Reads the list again after a change; changes in the meantime are merged."""
+        if self._connection is None:
+            return  # the list is that of the approvals
         self._stale = True
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
@@ -303,7 +379,7 @@ class McpSource(ServerContents):
         async with self._lock(1):
             before = self._tools
             made, left_out = await in_thread(lambda: self._make_tools(listed, before))
-            if self._connection is None:
+            if not self.is_open:
                 return
             for name, why in left_out.items():
                 if self.left_out.get(name) != why:
@@ -412,6 +488,15 @@ def _make_login(name: str, transport: Stdio | Http) -> Login | None:
     if isinstance(transport, Stdio) or transport.auth is None or transport.is_authorized:
         return None
     return Login(name, transport.url, transport.auth, transport.egress)
+
+
+def _explain_listing(needed: LoginNeeded) -> LoginNeeded:
+    """Returns the error of a server with logins of users, whose tools nobody can list."""
+    hint = (
+        f"{needed.suggestion} This login only lists the tools, and no user's call uses it. Or name the approved "
+        "definitions with pins=."
+    )
+    return LoginNeeded(needed.message, needed.kind, hint)
 
 
 def _runs_as_task_only(definition: Mapping[str, Any]) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal, NamedTuple, get_args
 from urllib.parse import parse_qs, urlsplit
 
@@ -50,20 +51,30 @@ class Browser:
 class Login:
     """Holds the state of a login. `browser` is set only while a person is there to log in."""
 
-    def __init__(self, name: str, url: str, settings: OAuth, egress: Egress | None = None) -> None:
+    def __init__(self, name: str, url: str, settings: OAuth, egress: Egress | None = None, user: str = "") -> None:
         self.name = name
         self.url = url
+        self.user = user  # whose it is; "": of the whole program
         self.settings = settings
         self.browser: Browser | None = None
         self.tokens: tuple[str, ...] = ()  # in use, or lately in use
         self.proof_key = ""  # in PEM, if the tokens are bound to it
-        self.store = TokenStore(url)
+        self.store = TokenStore(url, user=user)
         self._egress = egress  # None: that of the running call
+        self._workspace: Path | None = None
 
     def use_project(self, workspace: Path, egress: Egress | None) -> None:
         """Stores nothing inside this workspace; requests for tokens obey the project's egress, if it has one."""
-        self.store = TokenStore(self.url, workspace)
+        self.store = TokenStore(self.url, workspace, self.user)
         self._egress = egress
+        self._workspace = workspace
+
+    def for_user(self, user: str) -> Login:
+        """Returns the login of this user at the same server; nothing of this one's is in it."""
+        made = Login(self.name, self.url, self.settings, self._egress, user)
+        if self._workspace is not None:
+            made.use_project(self._workspace, self._egress)
+        return made
 
     @property
     def egress(self) -> Egress:
@@ -140,8 +151,11 @@ class Login:
             why = f"it does not accept the credentials of the grant {self.settings.grant}"
             hint = "A person has to look at `auth` of this server in forge.yaml."
             return LoginNeeded(f"{what}: {why}", ErrorKind.CONFIG, hint)
-        why = "its stored login is no longer valid" if self.is_stored else "it needs a login"
-        return LoginNeeded(f"{what}: {why}", ErrorKind.CONFIG, f"Ask the person to run `forge mcp login {self.name}`.")
+        whose = f" of {one_line(self.user, 80)}" if self.user else ""
+        why = f"its stored login{whose} is no longer valid" if self.is_stored else f"it needs a login{whose}"
+        option = f" --user {quote(one_line(self.user, 80))}" if self.user else ""
+        hint = f"Ask the person to run `forge mcp login {self.name}{option}`."
+        return LoginNeeded(f"{what}: {why}", ErrorKind.CONFIG, hint)
 
 
 # --- Settings of a login: the grant, the client, its credentials and scopes.
@@ -177,6 +191,8 @@ class OAuth:
         issuer: the only authorization server that gets credentials; it may be private.
         scopes: scopes to request in addition to those that the server names.
         redirect_port: the port of the redirect URL; 0: any free one.
+        redirect_url: the page of a service that browsers return to; it calls `take_redirect`. "": this machine.
+        per_user: every user of `Scope(user=…)` has a login and a connection; calls without a user are refused.
 
     Example:
         >>> OAuth(grant="client_credentials", client_id="ci", client_secret="…", issuer="https://login.example.com")
@@ -195,6 +211,8 @@ class OAuth:
     issuer: str = ""
     scopes: Sequence[str] = ()
     redirect_port: int = 0
+    redirect_url: str = ""
+    per_user: bool = False
 
     def __post_init__(self) -> None:
         if self.grant not in GRANTS:
@@ -206,10 +224,12 @@ class OAuth:
             missing.append("client_secret or private_key")
         if missing:
             raise DefinitionError(f"OAuth: the grant {self.grant} needs {', '.join(missing)}")
+        if self.per_user and not self.is_personal:
+            raise DefinitionError(f"OAuth(per_user=True): with the grant {self.grant} no person logs in")
 
     def __repr__(self) -> str:
         """Omits secrets, and what is not set."""
-        shown = ("grant", "client_id", "client_metadata_url", "idp_token_url", "issuer", "scopes")
+        shown = ("grant", "client_id", "client_metadata_url", "idp_token_url", "issuer", "scopes", "per_user")
         return f"OAuth({', '.join(f'{name}={value!r}' for name in shown if (value := getattr(self, name)))})"
 
     @property
@@ -238,10 +258,10 @@ Record = dict[str, Any]  # client, tokens, expires_at, server (metadata), resour
 
 
 class TokenStore:
-    """The logins at one server, by issuer. Values are read and written as a whole."""
+    """The logins of one user at one server, by issuer. Values are read and written as a whole."""
 
-    def __init__(self, url: str, workspace: Path | None = None) -> None:
-        self._url = url
+    def __init__(self, url: str, workspace: Path | None = None, user: str = "") -> None:
+        self._key = f"{url}\n{user}" if user else url  # a URL has no line break, so no two users share a key
         self._workspace = workspace
 
     def read(self) -> Record:
@@ -260,7 +280,7 @@ class TokenStore:
         had = bool(self.read_all())
         if (keyring := _find_keyring()) is not None:
             with contextlib.suppress(Exception):  # it had none, or cannot be used: backends raise errors of their own
-                keyring.delete_password(SERVICE, self._url)
+                keyring.delete_password(SERVICE, self._key)
         if (path := self._path()) is not None:
             path.unlink(missing_ok=True)
         return had
@@ -270,7 +290,7 @@ class TokenStore:
         text: str | None = None
         if (keyring := _find_keyring()) is not None:
             try:
-                text = keyring.get_password(SERVICE, self._url)
+                text = keyring.get_password(SERVICE, self._key)
             except Exception:  # a locked or broken keyring
                 text = None
         path = self._path()
@@ -286,7 +306,7 @@ class TokenStore:
         if keyring is None:
             return False
         try:
-            keyring.set_password(SERVICE, self._url, text)
+            keyring.set_password(SERVICE, self._key, text)
         except Exception:  # no usable backend
             return False
         if (path := self._path()) is not None:
@@ -306,7 +326,7 @@ class TokenStore:
             raise _no_place_error(f"{path.parent}: {error.strerror}") from None
 
     def _path(self) -> Path | None:
-        return data_file(f"{FOLDER}/{sha256(self._url.encode()).hexdigest()[:32]}.json")
+        return data_file(f"{FOLDER}/{sha256(self._key.encode()).hexdigest()[:32]}.json")
 
 
 def _find_keyring() -> Any:

@@ -118,6 +118,9 @@ class _McpLogin(PlainSection, example={"client_id": "forge-docs", "scopes": ["do
     ]
     idp_client_id: Annotated[Filled, Key("Grant enterprise: the client's id at the identity provider.", "forge")]
     redirect_port: Annotated[int, Whole(1), Key("The port of the redirect URL. Default: a free port.", 33418)]
+    per_user: Annotated[
+        bool, Key("If true, every user has a login of their own; calls without a user are refused.", True)
+    ]
 
 
 class McpEntry(
