@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 import forge.agent.agent
-from forge import SessionStore
+from forge import SessionStore, ToolCall
 from tests import programs
 from tests.cli.conftest import Ended, environment, start
 from tests.cli.scripts import call, script
 from tests.cli.test_terminal import ASKED, talk
+from tests.models.caching import CachingAnthropic
 from tests.models.serving import Reply, refusal, serving
 
 NO_MODEL = dict.fromkeys(
@@ -319,6 +320,29 @@ CALLING = json.dumps(
 )  # fmt: skip
 
 
+async def test_the_prompt_cache_is_explained(workspace, there):
+    turns: list[str | ToolCall] = [ToolCall("math_calculate", {"expression": "6 * 7"}, "a"), "It is 42."]
+    async with serving(CachingAnthropic(turns)) as server:
+        given = {"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "key"}
+        flags = ("--model", "anthropic:claude-sonnet-5", "--explain-cache")
+        ended = await asyncio.to_thread(there, "run", "how much?", *flags, **given)
+    assert (ended.code, ended.out) == (0, "It is 42.\n")
+    title, head, first, second, sums = ended.err.splitlines()[-5:]
+    assert title == "prompt cache, in tokens:"
+    assert head.split() == ["turn", "model", "sent", "cached", "written", "again", "cause", "of", "the", "break"]
+    sent = first.split()[2]
+    assert first.split() == ["1", "claude-sonnet-5", sent, "0", sent, "0"]
+    assert second.split()[3] == sent  # the whole first request was read from the cache
+    assert sums.endswith(" 0 again; 0 breaks")
+
+
+@pytest.mark.parametrize("flag", ["--durable", "--console"])
+def test_the_prompt_cache_of_a_run_elsewhere_is_not_explained(here, flag):
+    ended = here("run", "how much?", "--explain-cache", flag)
+    assert ended.code == 2
+    assert "--explain-cache is for runs in this process" in ended.err
+
+
 async def interrupted(workspace: Path, *flags: str) -> tuple[int, str, str]:
     """A run that is stopped with Ctrl-C while the model is asked for the second time."""
     reached, replies = model_that_waits(CALLING)
@@ -360,7 +384,7 @@ async def test_ctrl_c_leaves_the_end_as_the_last_line_of_json(workspace):
 STUBBORN = """
 import asyncio, os, signal, sys
 import forge.agent.agent
-from forge import SessionStore
+from forge import SessionStore, ToolCall
 from forge.cli import perform as run
 
 class Stubborn:

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
 from anthropic.types.message_create_params import MessageCreateParamsStreaming
 from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
 
-from forge import Agent, Message, RunResult, Tool, ToolCall, ToolRegistry, messages_from_json, messages_to_json, rules
-from forge.models import Anthropic, OpenAIResponses
+from forge import (
+    Agent,
+    ContextRules,
+    Message,
+    RunResult,
+    Scripted,
+    Tool,
+    ToolCall,
+    ToolRegistry,
+    messages_from_json,
+    messages_to_json,
+    rules,
+)
+from forge.agent.summary import summarise
+from forge.core.messages import SUMMARY_HEADING
+from forge.models import Anthropic, ExplainedModel, OpenAIResponses, explain_cache
 from forge.tools.tool_search import ToolSearch
 from tests.models.caching import CachingAnthropic, CachingOpenAI
 from tests.models.oracle import problems
@@ -182,3 +197,106 @@ async def test_after_a_summary_a_found_tool_comes_beside_the_others(api):
     assert "weather_tell" not in str(beside(server.bodies[-2]))
     assert "weather_tell" in str(beside(server.bodies[-1]))
     assert problems(server.bodies[-1], TYPES[api]) == []
+
+
+# Each break of the cache has its cause.
+
+LONG = "This is a long answer of a tool. " * 200
+
+
+def wordy(name: str, hidden: bool = False) -> Tool:
+    """A tool with a long result, another one for each call."""
+    told, schema = count(), {"type": "object", "properties": {}}
+    return Tool.from_schema(name, "Tell a lot.", schema, lambda **_: f"{next(told)}. {LONG}", hidden=hidden)
+
+
+def calls(number: int, name: str = "talk") -> list[str | ToolCall]:
+    return [*(ToolCall(name, {}, f"call_{at}") for at in range(number)), "Done."]
+
+
+@pytest.mark.parametrize(("api", "loads"), [("anthropic", True), ("openai", True), ("anthropic", False)])
+async def test_what_is_paid_again_is_what_the_provider_did_not_read(api, loads):
+    made = ToolRegistry([wordy("talk"), wordy("rare_talk", hidden=True)])
+    made.add(ToolSearch(made))
+    said: list[str | ToolCall] = [
+        *calls(3)[:-1],
+        ToolCall("tool_search", {"query": "rare_talk"}, "b"),
+        *(ToolCall("rare_talk", {}, "c"), ToolCall("talk", {}, "d"), "Done."),
+    ]
+    async with serving(played(api, said)) as server:
+        explained = explain_cache(model(api, server, loads))
+        await Agent(explained, tools=made, policy=rules("allow read")).run("Talk.")
+    causes = [turn.cause for turn in explained.turns]
+    assert causes == [*[""] * 4, "" if loads else "tools changed: added rare_talk", "", ""]
+    assert all(turn.cached > 1_024 for turn in explained.turns[3:] if not turn.cause)
+    broken = explained.turns[4].again
+    assert broken < 128 if loads else broken > explained.turns[3].sent * 0.8
+    assert len(explained.table().splitlines()) == 10
+    assert ("0 breaks" if loads else "1 break") in explained.table()
+
+
+async def test_a_change_of_the_instructions_is_named():
+    async with serving(CachingAnthropic([*calls(2), "Yes."])) as server:
+        explained = explain_cache(model("anthropic", server))
+        agent = Agent(explained, tools=[wordy("talk")], instructions="Be brief.", policy=rules("allow read"))
+        first = await agent.run("Talk.", session="ada")
+        again = agent.replace(instructions="Be long.")
+        await again.run("And?", session="ada", history=[one for one in first.messages if one.role != "system"])
+    assert [turn.cause for turn in explained.turns] == ["", "", "", "system prompt changed"]
+
+
+async def test_a_summary_is_named():
+    async with serving(CachingAnthropic([*calls(2), "Yes."])) as server:
+        explained = explain_cache(model("anthropic", server))
+        agent = Agent(explained, tools=[wordy("talk")], policy=rules("allow read"))
+        await agent.run("Talk.", session="ada")
+        await agent.run("And?", session="ada", history=[Message("user", f"{SUMMARY_HEADING}\nIt talked.")])
+    assert explained.turns[-1].cause == "history rewritten: a summary stands for older messages"
+
+
+async def test_an_output_that_was_left_out_is_named():
+    async with serving(CachingAnthropic(calls(6))) as server:
+        explained = explain_cache(model("anthropic", server))
+        context = ContextRules(clear_outputs=500, keep_turns=1, refer_to_repeats=False)
+        await Agent(explained, tools=[wordy("talk")], policy=rules("allow read"), context=context).run("Talk.")
+    causes = {turn.cause for turn in explained.turns}
+    assert causes == {"", "history rewritten: an old output was left out"}
+
+
+async def test_another_model_is_named():
+    async with serving(CachingAnthropic([*calls(2), "Yes."])) as server:
+        two = [Anthropic(name, base_url=server.url, api_key="key") for name in ("claude-sonnet-5", "claude-opus-5")]
+        explained = explain_cache(two[0])
+        agent = Agent(explained, tools=[wordy("talk")], policy=rules("allow read"))
+        first = await agent.run("Talk.", session="ada")
+        explained.provider = two[1]
+        await agent.run("And?", session="ada", history=first.messages)
+    assert explained.turns[-1].cause == "model changed: from claude-sonnet-5 to claude-opus-5"
+
+
+@pytest.mark.parametrize(
+    ("minutes", "cause"),
+    [
+        (7, "expired: the request before was 7 minutes ago"),
+        (1, "no longer in the provider's cache, though the prompt only grew"),
+    ],
+)
+async def test_a_prompt_that_expired_is_told_from_one_that_changed(minutes, cause):
+    times = iter([0.0, 1.0, 2.0, 60.0 * minutes + 2, 60.0 * minutes + 3])
+    async with serving(CachingAnthropic(calls(4), expire_before=4)) as server:
+        explained = ExplainedModel(model("anthropic", server), clock=lambda: next(times))
+        await Agent(explained, tools=[wordy("talk")], policy=rules("allow read")).run("Talk.")
+    assert [turn.cause for turn in explained.turns] == ["", "", "", cause, ""]
+
+
+async def test_a_summary_beside_the_turns_is_no_turn():
+    async with serving(CachingAnthropic([*calls(3), "A summary.", "Yes."])) as server:
+        explained = explain_cache(model("anthropic", server))
+        agent = Agent(explained, tools=[wordy("talk")], policy=rules("allow read"))
+        result = await agent.run("Talk.", session="ada")
+        assert (await summarise(explained, result.messages)).text
+    assert len(explained.turns) == len(server.bodies) - 1 == 4
+
+
+def test_no_request_is_told():
+    assert explain_cache(Scripted("Hi")).table() == "prompt cache: no request was sent"

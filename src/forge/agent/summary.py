@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from forge.agent.tokens import estimate
-from forge.core.messages import Message, ToolCall, Usage
+from forge.core.messages import SUMMARY_HEADING, Message, ToolCall, Usage
 from forge.core.plain_values import sendable, text_of
 from forge.core.provider import ModelRequest, Provider, ProviderError
 from forge.pipeline.trace import chat_span
@@ -26,7 +26,6 @@ LONGEST_OUTPUT = 1_500  # and of a tool's output or a call's arguments
 MOST_CALLS = 20  # of a message
 PATIENCE = 180.0  # seconds
 
-HEADING = "[Summary of the conversation so far, in place of its older messages]"
 REQUESTS = "\n\nThe user's messages so far, word for word:\n- "
 
 INSTRUCTIONS = f"""You summarise the older part of a conversation between a person and an assistant that works with \
@@ -46,7 +45,7 @@ _STORED_IN = re.compile(r'the whole text is in "([^"\n]+)"')
 
 
 def is_summary(message: Message) -> bool:
-    return message.role == "user" and message.text.startswith(HEADING)
+    return message.role == "user" and message.text.startswith(SUMMARY_HEADING)
 
 
 async def summarise(provider: Provider, old: Sequence[Message], *, most_tokens: int = MOST_TOKENS) -> Message:
@@ -63,7 +62,7 @@ async def summarise(provider: Provider, old: Sequence[Message], *, most_tokens: 
         log.warning("The model could not be asked for a summary (%s); a plain one is used.", text_of(error))
         body = _outline(old)
     requests = "\n- ".join(_list_requests(old))
-    text = f"{HEADING}\n{_shorten(body, LONGEST)}" + (f"{REQUESTS}{requests}" if requests else "")
+    text = f"{SUMMARY_HEADING}\n{_shorten(body, LONGEST)}" + (f"{REQUESTS}{requests}" if requests else "")
     return Message("user", sendable(text), usage=usage)
 
 
@@ -141,7 +140,7 @@ def _list_requests(old: Sequence[Message]) -> list[str]:
 
 def _split_summary(summary: str) -> tuple[str, list[str]]:
     """Splits an earlier summary into its text and the messages at its end."""
-    body, mark, requests = summary.removeprefix(HEADING).rpartition(REQUESTS)
+    body, mark, requests = summary.removeprefix(SUMMARY_HEADING).rpartition(REQUESTS)
     return (body.strip(), requests.split("\n- ")) if mark else (requests.strip(), [])
 
 
@@ -180,7 +179,7 @@ def _shorten(text: str, most: int) -> str:
 async def recollect(provider: Provider, messages: Sequence[Message]) -> str:
     """Returns the model's summary, or an outline where it cannot be asked. Never raises, except to be cancelled."""
     dialogue = [message for message in messages if message.role != "system"]
-    text = (await summarise(provider, dialogue)).text.removeprefix(HEADING)
+    text = (await summarise(provider, dialogue)).text.removeprefix(SUMMARY_HEADING)
     return text.partition(REQUESTS)[0].strip()
 
 

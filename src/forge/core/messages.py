@@ -19,6 +19,7 @@ Role = Literal["system", "user", "assistant", "tool"]
 _prefix = f"call_{urandom(5).hex()}_"
 _numbers = count(1)
 BACKGROUND = "background"  # in `Message.extra`: the id of the call whose background work the message reports
+SUMMARY_HEADING = "[Summary of the conversation so far, in place of its older messages]"
 FOUND = "found_tools"  # in `Message.extra` of a search's result: the hidden tools that it found
 
 

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from forge.core.provider import StreamPart as StreamPart
     from forge.models.anthropic import Anthropic as Anthropic
     from forge.models.bedrock import Bedrock as Bedrock
+    from forge.models.cache import CachedTurn as CachedTurn
+    from forge.models.cache import ExplainedModel as ExplainedModel
+    from forge.models.cache import explain_cache as explain_cache
     from forge.models.gemini import Gemini as Gemini
     from forge.models.openai_chat import OpenAI as OpenAI
     from forge.models.openai_responses import OpenAIResponses as OpenAIResponses

@@ -39,6 +39,10 @@ DURABLE_FLAGS = ("database", "detach", "queue", "tenant", "priority", "app_versi
     "--output-schema", metavar="FILE",
     help="JSON Schema of the answer. The final text is JSON that fits it; with --quiet nothing else is printed.",
 )  # fmt: skip
+@click.option(
+    "--explain-cache", is_flag=True,
+    help="At the end, print for each turn what the provider read from its prompt cache, and why it did not read more.",
+)  # fmt: skip
 @click.option("--quiet", is_flag=True, help="Print only the final text.")
 @click.option("--plain", is_flag=True, help="Plain lines: no colours, no rendered Markdown, answers end with Enter.")
 @click.option("--audit", metavar="FILE", help="File for the event log. Default: .forge/audit.ndjson.")
@@ -117,6 +121,8 @@ def command(options: Options, prompt: str | None, **more: Any) -> int:
             )
         if more["console"]:
             raise click.UsageError(f"{flag} is for runs at the terminal: leave it out, or --console.")
+    if more["explain_cache"] and (more["durable"] or more["console"]):
+        raise click.UsageError("--explain-cache is for runs in this process: leave it out, or --durable and --console.")
     if more.pop("console"):
         return _run_in_console(options, prompt, **more)
     durable = {name: more.pop(name) for name in ("durable", *DURABLE_FLAGS)}

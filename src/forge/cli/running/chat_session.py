@@ -13,7 +13,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -49,6 +49,9 @@ from forge.project.runs.sessions import (
     unstored_conversation,
 )
 
+if TYPE_CHECKING:
+    from forge.models.cache import ExplainedModel
+
 MODEL = "model"  # the key in a session's `meta`
 PATIENCE = 5.0  # seconds that a person who leaves waits for the title of the session
 
@@ -69,6 +72,7 @@ class RunFlags:
     built: str | None = None  # a directory that `forge build` wrote
     expect: str | None = None  # the SHA-256 of its manifest
     output_schema: str | None = None  # a file
+    explain_cache: bool = False
     reads_stdin: bool = False  # it carries prompts, so no one can be asked there
 
 
@@ -276,6 +280,7 @@ def open_chat_session(options: Options, flags: RunFlags) -> Iterator[ChatSession
             agent = project.agent(model, turns=flags.max_turns, approve=approve)
             if flags.output_schema is not None:
                 agent = agent.replace(output=read_output_schema(flags.output_schema))
+            explained = _explain_cache(agent) if flags.explain_cache else None
     with closing(store) if store is not None else nullcontext(), LoopThread() as loop, open_agent(loop, agent):
         view = make_view(options, flags, agent)
         questions.screen = screen = Screen(view, broken=loop.cancel, plain=is_plain(options, flags))
@@ -288,6 +293,17 @@ def open_chat_session(options: Options, flags: RunFlags) -> Iterator[ChatSession
         with closing(screen), log_events(agent.activity, project.workspace, flags.audit, wanted=not flags.no_audit):
             yield chat
             chat.wait_for_title()
+        if explained is not None:
+            click.echo(explained.table(), err=True)
+
+
+def _explain_cache(agent: Agent) -> ExplainedModel | None:
+    from forge.models.cache import explain_cache  # few runs use it
+
+    if agent.provider is None:
+        return None
+    agent.provider = explained = explain_cache(agent.provider)
+    return explained
 
 
 @contextmanager

@@ -50,6 +50,8 @@ class HttpModel:
         while following is not None:
             exchange, answer = following, following.answer
             take = answer.take
+            if request.watch is not None:
+                request.watch(exchange.body)
             try:
                 async with aclosing(self._events(exchange.body, request.options)) as events:
                     async for event in events:
