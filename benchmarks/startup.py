@@ -1,30 +1,68 @@
-"""What it costs to import Forge and to list its tools, in whole processes."""
+"""What it costs to import Forge, to list its tools and to begin a run, in whole processes."""
 
 from __future__ import annotations
 
+import os
 import statistics
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from benchmarks.timing import Measure, median_pair, process
+from forge.core.messages import Message
+from forge.durable.store import NewRun, Outcome, RunStore
 
 ROUNDS = 11
+STORED = 100  # runs
 
 
 async def measures() -> list[Measure]:
-    rows = [
-        (
-            process("-c", "pass"),
-            process("-c", "import forge"),
-            process("-c", "import forge; forge.tool; forge.ToolRegistry"),
-            process("-c", "import click"),
-            process("-m", "forge", "tool", "list"),
-        )
-        for _ in range(ROUNDS + 1)
-    ][1:]  # the first one writes bytecode
+    with TemporaryDirectory() as home:
+        in_project = make_project(Path(home))
+        rows = [
+            (
+                process("-c", "pass"),
+                process("-c", "import forge"),
+                process("-c", "import click"),
+                process("-c", "import forge; forge.tool; forge.ToolRegistry"),
+                process("-m", "forge", "tool", "list"),
+                in_project("-m", "forge", "run", "--model", "scripted:script.yaml", "Hi"),
+                in_project("-m", "forge", "runs", "list"),
+            )
+            for _ in range(ROUNDS + 1)
+        ][1:]  # the first one writes bytecode
     over_bare = statistics.median(imported - bare for bare, imported, *_ in rows)
-    used = median_pair([(click, used) for _, _, used, click, _ in rows])
-    listed = median_pair([(click, listed) for *_, click, listed in rows])
+    used, listed, began, looked = (median_pair([(row[2], row[number]) for row in rows]) for number in range(3, 7))
+    click = "python -c 'import click'"
     return [
         Measure("import forge, over bare Python", "", 0.0, over_bare, "ms", 60.0, absolute=True),
-        Measure("import forge and touch its core", "python -c 'import click'", *used, "ms", 1.5),
-        Measure("forge tool list", "python -c 'import click'", *listed, "ms", 2.4),
+        Measure("import forge and touch its core", click, *used, "ms", 1.5),
+        Measure("forge tool list", click, *listed, "ms", 2.4),
+        Measure("forge run, one turn, in a coding project", click, *began, "ms", 7.0),
+        # wanted are 6; to import SQLAlchemy takes 4
+        Measure(f"forge runs list, of {STORED}, in a coding project", click, *looked, "ms", 6.8),
     ]
+
+
+def make_project(home: Path) -> Callable[..., float]:
+    """Makes a trusted project with stored runs. Returns what measures a process in it."""
+    project = home / "project"
+    project.mkdir()
+    environment = {**os.environ, "HOME": str(home), "XDG_DATA_HOME": str(home / "data")}
+    in_project = partial(process, environment=environment, directory=project)
+    in_project("-m", "forge", "init", "--template", "coding")
+    in_project("-m", "forge", "trust", "--yes")
+    (project / "script.yaml").write_text("- text: Hello!\n", encoding="utf-8")
+    in_project("-m", "forge", "run", "--model", "scripted:script.yaml", "Hi")  # makes .forge
+    with RunStore(f"sqlite:///{project}/.forge/durable.db") as store:
+        store.prepare()
+        for number in range(STORED):
+            name = f"run-{number:03}"
+            store.create(NewRun(id=name, prompt="Hi", session=name, messages=(Message("user", "Hi"),)))
+            store.begin(name, 1, "worker")
+            done = Message("assistant", "Done.")
+            store.close_segment(
+                name, 1, Outcome(status="finished", messages=(done,), spent={}, result={"text": "Done."})
+            )
+    return in_project

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 ROUNDS = 15
 
@@ -77,10 +78,15 @@ async def wall(function: Callable[[], Awaitable[object]]) -> float:
     return (time.perf_counter() - started) * 1e3
 
 
-def process(*command: str, python: str = sys.executable, environment: Mapping[str, str] = os.environ) -> float:
+def process(
+    *command: str,
+    python: str = sys.executable,
+    environment: Mapping[str, str] = os.environ,
+    directory: Path | None = None,
+) -> float:
     """Milliseconds of CPU of a whole process of this Python, or of another one."""
     kept = {key: value for key, value in environment.items() if key != "PYTHONDONTWRITEBYTECODE"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([python, *command], check=True, capture_output=True, env=kept)
+    subprocess.run([python, *command], check=True, capture_output=True, env=kept, cwd=directory)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return (after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime) * 1e3

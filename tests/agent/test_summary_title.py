@@ -10,7 +10,8 @@ import pytest
 from forge import Agent, Message, Price, Scripted, SessionStore, Usage, text_calls
 from forge.agent import summary as session_title
 from forge.agent.limits import Limits
-from forge.agent.summary import clean_title, write_title
+from forge.agent.summary import write_title
+from forge.core.untrusted import clean_title
 from forge.events import SessionTitled
 from forge.models import ModelRequest
 from forge.project.runs.sessions import title_session

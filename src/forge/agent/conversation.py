@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.events import ContextShortened
 from forge.core.messages import Message, Usage
 from forge.core.plain_values import brief
 from forge.core.result import Attachment
+
+if TYPE_CHECKING:
+    from forge.core.events import ContextShortened
 
 REPLACES = "replaces"  # in `Message.extra`: the message before it, which has this digest, is not shown
 REPLACED = "[A hook changed this message. The next message is the one that counts.]"

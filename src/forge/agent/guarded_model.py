@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import Any, Protocol, cast
 
 from forge.agent.conversation import Conversation
-from forge.agent.run_control import SENT
 from forge.core.errors import ToolError
 from forge.core.events import ReasoningDelta, Retrying, TextDelta
-from forge.core.messages import Message
+from forge.core.messages import SENT, Message
 from forge.core.provider import ModelRequest, Provider, StreamPart
 from forge.pipeline.guard import MARK
 

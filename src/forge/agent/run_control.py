@@ -25,7 +25,6 @@ ResultT = TypeVar("ResultT", bound=RunResult)
 MOST_KEPT = 20_000  # events of a run that listeners can still get
 MOST = 100  # messages that wait for one run
 LONGEST = 1024 * 1024  # characters of one message
-SENT = "sent"  # in `Message.extra`: a person sent it while the run was in progress
 
 
 class StartedRun(ABC, Generic[ResultT]):

@@ -13,12 +13,12 @@ from shlex import quote
 from typing import Any, Self
 
 from forge.agent.conversation import Conversation
-from forge.agent.summary import clean_title
 from forge.core.arguments.explain import near
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message, export_message, import_message, pack_message, unpack_message
 from forge.core.plain_values import brief, sendable
 from forge.core.result import Attachment
+from forge.core.untrusted import clean_title
 from forge.workspace.state import NAME, state_directory
 from forge.workspace.state.sealing import find_problem, seal_part
 from forge.workspace.state.store import Migration, Store, StoreError
@@ -409,6 +409,14 @@ class SessionStore:
         """
         with self._store.read_transaction() as connection:
             return self._load(connection, name)
+
+    def read_meta(self, name: str, key: str) -> Any:
+        """Returns a value of a session's `meta`, without reading its messages; None if there is none."""
+        with self._store.read_transaction() as connection:
+            if not has_session(connection, name):
+                return None
+            value = read_value(connection, find_session(connection, name)[0], key)
+        return None if value is None else json.loads(value)
 
     def list(self) -> Infos:
         """Lists all sessions, the one used last first."""

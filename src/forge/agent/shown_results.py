@@ -16,8 +16,7 @@ from zlib import crc32
 
 from forge.agent.conversation import Conversation
 from forge.agent.tokens import ATTACHED, IMAGE, estimate_message
-from forge.core.executor import render_call
-from forge.core.messages import Message, ToolCall
+from forge.core.messages import Message, ToolCall, render_call
 from forge.pipeline.limit_output import MOST_SPILLED, MOST_SPILLS
 from forge.workspace.state import keep_newest, state_directory, write_private
 

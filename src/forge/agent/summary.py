@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from forge.agent.tokens import estimate
 from forge.core.messages import SUMMARY_HEADING, Message, ToolCall, Usage
 from forge.core.plain_values import sendable, text_of
 from forge.core.provider import ModelRequest, Provider, ProviderError
+from forge.core.untrusted import clean_title
 from forge.pipeline.trace import chat_span
 
 MOST_TOKENS = 24_000  # of the conversation that the model is shown
@@ -206,7 +206,6 @@ async def ask_once(provider: Provider, request: ModelRequest, seconds: float) ->
 # Titles of conversations.
 
 
-LONGEST_TITLE = 60  # characters of a title
 LONGEST_TITLED_TEXT = 2_000  # characters of each message that the model sees
 MOST_TITLE_TOKENS = 1_000  # of the answer: some models think first
 TITLE_PATIENCE = 20.0  # seconds
@@ -223,14 +222,6 @@ class WrittenTitle(NamedTuple):
 
     text: str
     usage: Usage
-
-
-def clean_title(text: str) -> str:
-    """Returns a foreign text as a title: its first line without control characters, of at most 60 characters."""
-    first = next((line for line in sendable(text[:10_000]).splitlines() if line.strip()), "")
-    seen = "".join(" " if unicodedata.category(letter) in ("Cc", "Cf", "Zl", "Zp") else letter for letter in first)
-    words = " ".join(seen.split())
-    return words if len(words) <= LONGEST_TITLE else f"{words[: LONGEST_TITLE - 1].rstrip()}…"
 
 
 async def write_title(provider: Provider, messages: Sequence[Message]) -> WrittenTitle:

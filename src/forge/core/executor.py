@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from traceback import format_exception
 from typing import Any, Protocol
 
@@ -20,8 +19,8 @@ from forge.core.events import ToolCompleted, ToolFailed, ToolFinished, ToolStart
 from forge.core.execution.background import BackgroundWork
 from forge.core.execution.deadline import Deadline, DeadlinePassed, is_cancelled_itself
 from forge.core.execution.session_programs import end_started
-from forge.core.messages import InnerCall, ToolCall
-from forge.core.plain_values import brief, clip_bytes, text_of
+from forge.core.messages import InnerCall, ToolCall, render_call
+from forge.core.plain_values import text_of
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
@@ -332,21 +331,6 @@ class ToolExecutor:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {len(self.registry)} tools, {len(self.steps)} steps>"
-
-
-def render_call(call: ToolCall) -> str:
-    """Renders a call as the model would write it: `file_read(path="a.txt")`."""
-    name, arguments = str(call.name)[:80], call.arguments
-    try:
-        if isinstance(arguments, str):
-            text = arguments[:200].strip()
-            return f"{name}({text})" if len(text) <= 80 else f"{name}({text[:80]}…)"
-        if not isinstance(arguments, Mapping):
-            return f"{name}({brief(arguments)})"
-        shown = [f"{str(key)[:40]}={brief(value)}" for key, value in islice(arguments.items(), 8)]
-        return f"{name}({clip_bytes(', '.join(shown), 300)})"
-    except Exception:  # a custom mapping or key
-        return f"{name}(…)"
 
 
 def _make_innermost(tool: Tool) -> Next:

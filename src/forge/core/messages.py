@@ -6,18 +6,19 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, islice
 from os import urandom
 from typing import Any, Literal, NamedTuple, get_args
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.plain_values import brief, plain, visible
+from forge.core.plain_values import brief, clip_bytes, plain, visible
 from forge.core.result import Attachment
 
 Role = Literal["system", "user", "assistant", "tool"]
 
 _prefix = f"call_{urandom(5).hex()}_"
 _numbers = count(1)
+SENT = "sent"  # in `Message.extra`: a person sent it while the run was in progress
 BACKGROUND = "background"  # in `Message.extra`: the id of the call whose background work the message reports
 SUMMARY_HEADING = "[Summary of the conversation so far, in place of its older messages]"
 FOUND = "found_tools"  # in `Message.extra` of a search's result: the hidden tools that it found
@@ -412,3 +413,18 @@ def _to_json_value(value: Mapping[str, Any]) -> Any:
     except (TypeError, ValueError, RecursionError):
         return plain(value)
     return value if text.count("{") + text.count("[") < DEEP else plain(value)
+
+
+def render_call(call: ToolCall) -> str:
+    """Renders a call as the model would write it: `file_read(path="a.txt")`."""
+    name, arguments = str(call.name)[:80], call.arguments
+    try:
+        if isinstance(arguments, str):
+            text = arguments[:200].strip()
+            return f"{name}({text})" if len(text) <= 80 else f"{name}({text[:80]}…)"
+        if not isinstance(arguments, Mapping):
+            return f"{name}({brief(arguments)})"
+        shown = [f"{str(key)[:40]}={brief(value)}" for key, value in islice(arguments.items(), 8)]
+        return f"{name}({clip_bytes(', '.join(shown), 300)})"
+    except Exception:  # a custom mapping or key
+        return f"{name}(…)"

@@ -8,7 +8,10 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
+from forge.core.plain_values import sendable
+
 LONGEST = 2_000  # characters of a description
+LONGEST_TITLE = 60  # characters of a title
 _FEW = 8  # characters read per character that stays: invisible ones are many and cheap to send
 _ESCAPES = re.compile(  # terminal commands: whole sequences, so that their letters and digits do not stay behind
     r"\x1b\[[0-?]*[ -/]*[@-~]?"
@@ -135,3 +138,11 @@ def has_too_many_values(raw: bytes, most: int) -> bool:
 
 def _count_marks(raw: bytes) -> int:
     return raw.count(b",") + raw.count(b"[") + raw.count(b"{")
+
+
+def clean_title(text: str) -> str:
+    """Returns a foreign text as a title: its first line without control characters, of at most 60 characters."""
+    first = next((line for line in sendable(text[:10_000]).splitlines() if line.strip()), "")
+    seen = "".join(" " if unicodedata.category(letter) in ("Cc", "Cf", "Zl", "Zp") else letter for letter in first)
+    words = " ".join(seen.split())
+    return words if len(words) <= LONGEST_TITLE else f"{words[: LONGEST_TITLE - 1].rstrip()}…"

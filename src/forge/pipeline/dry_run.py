@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from forge.core.context import ToolContext
 from forge.core.errors import ToolError
-from forge.core.executor import Next, Step, render_call
-from forge.core.messages import ToolCall
+from forge.core.executor import Next, Step
+from forge.core.messages import ToolCall, render_call
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions.gate import PolicyGate, preview_changes

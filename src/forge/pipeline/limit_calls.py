@@ -11,7 +11,8 @@ from typing import Any, cast
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.deadline import Deadline, DeadlinePassed
-from forge.core.executor import Next, render_call
+from forge.core.executor import Next
+from forge.core.messages import render_call
 from forge.core.result import ToolResult
 from forge.core.spec import Rate, ToolSpec
 from forge.core.tool import Tool

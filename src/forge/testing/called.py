@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, SupportsIndex, overload
 
 from forge.core.arguments.explain import near
 from forge.core.events import Event, ToolFinished
-from forge.core.executor import render_call
-from forge.core.messages import Message, ToolCall
+from forge.core.messages import Message, ToolCall, render_call
 from forge.core.plain_values import brief
 from forge.core.result import ToolResult
 

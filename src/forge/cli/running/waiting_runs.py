@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,14 +14,15 @@ from forge.agent.result import RunResult
 from forge.cli.refusal import Refusal
 from forge.cli.running.next_commands import Commands
 from forge.cli.terminal.print_result import harmless
-from forge.core.executor import render_call
-from forge.core.messages import ToolCall
+from forge.core.messages import ToolCall, render_call
 from forge.durable.client import Runs
 from forge.durable.engine.queues import DEFAULT, offer_queue
 from forge.durable.store.encoding import run_result
 from forge.durable.store.heartbeats import describe_needed, describe_unattended, find_unattended, list_workers
 from forge.durable.store.rows import Question, RunInfo
-from forge.permissions.questions import Answer
+
+if TYPE_CHECKING:
+    from forge.permissions.questions import Answer
 
 
 def result_so_far(run: RunInfo) -> RunResult:
@@ -115,6 +116,8 @@ def parse_answer(
     text: str | None, *, yes: bool = False, no: str | None = None, always: bool = False, edit: str | None = None
 ) -> Answer | str:
     """Returns the answer that a person gave by one flag or in words. Raises `UsageError`."""
+    from forge.permissions.questions import Answer  # loads the rules, which listing runs does without
+
     given = [text is not None, yes, no is not None, always, edit is not None]
     if sum(given) != 1:
         message = "Say one thing" if any(given) else "Say what the answer is"

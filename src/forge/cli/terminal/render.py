@@ -32,8 +32,7 @@ from forge.core.events import (
     ToolStarted,
     TurnFinished,
 )
-from forge.core.executor import render_call
-from forge.core.messages import ToolCall, Usage
+from forge.core.messages import ToolCall, Usage, render_call
 from forge.core.result import ToolResult
 from forge.permissions.questions import PermissionRequest
 from forge.tools.conversation import CONVERSATION

@@ -6,18 +6,15 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
 from forge.agent.result import RunResult
-from forge.core.arguments.schema import check_schema, compile_parser
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
-from forge.core.events import Event
 from forge.core.execution.threads import in_thread
 from forge.core.messages import Message
 from forge.core.plain_values import brief
 from forge.core.spec import ToolSpec
-from forge.durable.client.following import RunFollower
 from forge.durable.client.pruning import Retention, count_prunable, prune, prune_kept, remove
 from forge.durable.engine.follow_up import is_ready
 from forge.durable.engine.queues import DEFAULT, change_key
@@ -27,8 +24,11 @@ from forge.durable.store.check_input import check_messages, check_name, check_ne
 from forge.durable.store.encoding import object_of, run_result
 from forge.durable.store.heartbeats import UnattendedWarning, has_worker
 from forge.durable.store.rows import MODEL, OVER, TAKES, NewRun, Question, RunInfo, Wait
-from forge.permissions.questions import Answer
 from forge.workspace.state.store import StoreError
+
+if TYPE_CHECKING:
+    from forge.core.events import Event
+    from forge.permissions.questions import Answer
 
 PAGE = 200  # runs that are read at once
 VERSION = "0"  # the default version of applications and workers
@@ -151,6 +151,8 @@ class Runs:
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Event]:
         """Yields events until the run is over or waits for an answer."""
+        from forge.durable.client.following import RunFollower  # loads every kind of event
+
         following = RunFollower(self.store, (await in_thread(lambda: self.get(run_id))).id, after)
         for pause in pauses():
             run, events = await in_thread(following.read_new)
@@ -371,6 +373,8 @@ class Runs:
 
 def check_answer_values(answer: object, question: object, by: object) -> None:
     """Checks the types of an answer. Raises `StoreError`, as all functions here do."""
+    from forge.permissions.questions import Answer  # loads the rules, which reading runs does without
+
     check_name(by, "the name of the person who answers", empty=True)
     if question is not None:
         check_text(question, "the id of a question")
@@ -425,6 +429,8 @@ def nothing_asked_error(run: RunInfo) -> StoreError:
 
 def _check_fits(tool: str, takes: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
     """Checks the arguments as the tool itself will, as far as its stored schema allows."""
+    from forge.core.arguments.schema import check_schema, compile_parser  # few answers have other arguments
+
     try:
         schema, aliases = takes["parameters"], dict(takes.get("aliases") or {})
         check_schema(tool, schema)

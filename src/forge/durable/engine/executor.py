@@ -17,8 +17,8 @@ from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.events import ToolCompleted, ToolReconciled
 from forge.core.execution.deadline import is_cancelled_itself
 from forge.core.execution.threads import in_thread
-from forge.core.executor import Next, Step, ToolExecutor, render_call, step_name
-from forge.core.messages import InnerCall, ToolCall
+from forge.core.executor import Next, Step, ToolExecutor, step_name
+from forge.core.messages import InnerCall, ToolCall, render_call
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets

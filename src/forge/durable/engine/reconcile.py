@@ -20,8 +20,8 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ToolCompleted
 from forge.core.execution.deadline import Deadline, DeadlinePassed, is_cancelled_itself
 from forge.core.execution.threads import in_thread
-from forge.core.executor import Step, render_call
-from forge.core.messages import ToolCall
+from forge.core.executor import Step
+from forge.core.messages import ToolCall, render_call
 from forge.core.plain_values import plain, text_of
 from forge.core.result import Reconciled, ToolResult
 from forge.core.tool import Tool

@@ -20,13 +20,12 @@ from forge.agent.limits import Limits, Spent, price_for
 from forge.agent.loop import LoopSettings, find_waiting
 from forge.agent.output import Structured
 from forge.agent.result import RunResult
-from forge.agent.run_control import SENT
 from forge.core.activity import ActivityStream
 from forge.core.context import Scope
 from forge.core.errors import ToolError
 from forge.core.events import Event, MessageReceived, RunFinished, RunStarted
 from forge.core.execution.threads import in_thread
-from forge.core.messages import Message, Usage, unanswered_calls
+from forge.core.messages import SENT, Message, Usage, unanswered_calls
 from forge.core.plain_values import text_of
 from forge.core.result import Failure
 from forge.durable.engine.agents import find_agent

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message, import_message
@@ -36,7 +35,11 @@ def now(connection: sa.Connection) -> sa.ColumnElement[float]:
 
 def insert_into(connection: sa.Connection, table: sa.Table) -> Any:
     """Returns an INSERT that supports ON CONFLICT."""
-    return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
+    if connection.dialect.name == "sqlite":
+        return sqlite.insert(table)
+    from sqlalchemy.dialects import postgresql  # takes 40 ms, which users of SQLite do without
+
+    return postgresql.insert(table)
 
 
 def insert_rows(
@@ -55,11 +58,12 @@ def insert_rows(
             connection.execute(new, rows)
             return []
         return [tuple(connection.execute(new.values(row).returning(*returning)).one()) for row in rows]
+    from sqlalchemy.dialects.postgresql import ARRAY
+
     names = list(rows[0])
     # arrays: one text of the statement for any number of rows, which the server prepares once
     columns = [
-        sa.func.unnest(sa.bindparam(f"{name}s", type_=postgresql.ARRAY(table.c[name].type, dimensions=1)))
-        for name in names
+        sa.func.unnest(sa.bindparam(f"{name}s", type_=ARRAY(table.c[name].type, dimensions=1))) for name in names
     ]
     values = {f"{name}s": [row[name] for row in rows] for name in names}
     new = new.from_select(names, sa.select(*columns))
@@ -104,8 +108,7 @@ def missing_error(connection: sa.Connection, run_id: str) -> StoreError:
     return StoreError(f"there is no run {brief(run_id)}", ErrorKind.NOT_FOUND, find_by_prefix)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFilter:
+class RunFilter(NamedTuple):
     """Selects runs. A condition that is None selects all."""
 
     status: str | Sequence[str] | None = None

@@ -20,7 +20,7 @@ from forge.durable.store import RunStore
 from forge.durable.store.database import Database
 from forge.durable.store.migrate import make_if_allowed
 from forge.durable.store.rows import RunInfo
-from forge.durable.store.tables import AnyText, Json
+from forge.durable.store.tables import AnyText, Json, create_tables
 from forge.workspace.state.store import StoreError
 
 EVERY = 2.0  # seconds between two heartbeats
@@ -57,8 +57,8 @@ workers = sa.Table(
     sa.Column("agents", Json, nullable=False),  # the names of agents whose runs it takes
 )
 _is_here, _is_open = workers.c.gone.is_(None), workers.c.handed == sa.false()
-sa.Index("forge_workers_beat", workers.c.beat, sqlite_where=_is_here, postgresql_where=_is_here)
-sa.Index("forge_workers_open", workers.c.gone, sqlite_where=_is_open, postgresql_where=_is_open)
+sa.Index("forge_workers_beat", workers.c.beat, sqlite_where=_is_here)
+sa.Index("forge_workers_open", workers.c.gone, sqlite_where=_is_open)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ def prepare(database: Database) -> None:
     def make(connection: sa.Connection) -> None:
         if connection.dialect.name != "sqlite":
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MAKING)))
-        metadata.create_all(connection)
+        create_tables(connection, metadata)
 
     if not database.read(_is_there):
         make_if_allowed(database, make)

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import sqlalchemy as sa
 
-from forge.agent.run_control import SENT
 from forge.core.errors import ErrorKind
-from forge.core.messages import Message, export_message
+from forge.core.messages import SENT, Message, export_message
 from forge.core.plain_values import text_of
 from forge.durable.store.database import Database
 from forge.durable.store.find import INBOX, find_run

@@ -9,7 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from forge.core.errors import ErrorKind
 from forge.durable.store.database import Database, is_forbidden, no_rights_error
-from forge.durable.store.tables import RELEASED, VERSION, metadata, versions
+from forge.durable.store.tables import RELEASED, VERSION, create_tables, metadata, versions
 from forge.workspace.state.store import StoreError
 
 PART = "runs"
@@ -93,7 +93,7 @@ def _version(connection: sa.Connection) -> int:
 
 
 def _create_tables(connection: sa.Connection) -> None:
-    metadata.create_all(connection)
+    create_tables(connection, metadata)
 
 
 # the version of the tables is how many of these have run; the second adds the tables of queues

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from forge.core.arguments.schema import compile_parser, take_schema
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
-from forge.core.executor import render_call
+from forge.core.messages import render_call
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.core.tool import Tool

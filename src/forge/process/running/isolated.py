@@ -24,8 +24,8 @@ from uuid import uuid4
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.session_programs import capture_context
-from forge.core.executor import render_call
 from forge.core.files import check_held
+from forge.core.messages import render_call
 from forge.core.plain_values import text_of
 from forge.core.result import ToolResult
 from forge.core.spec import LATE, ToolSpec

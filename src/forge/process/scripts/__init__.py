@@ -19,7 +19,7 @@ from forge.core.arguments.schema import compile_parser
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError, add_until_then, find_until_then
 from forge.core.execution.threads import in_thread
-from forge.core.executor import render_call
+from forge.core.messages import render_call
 from forge.core.result import ToolResult, read_failure
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.core.tool import Tool

@@ -192,9 +192,14 @@ def store_in_session(run: RunInfo, store: RunStore, sessions: SessionStore) -> i
 
     if run.parent or not run.session or not run.is_over:
         return 0
-    messages = store.messages(run.id)
+    stored = f"stored run {run.id}"  # its segment: most runs were stored by an earlier command
+    if sessions.read_meta(run.session, stored) == run.segment:
+        return 0
+    messages, session = store.messages(run.id), sessions.open(run.session)
     began = run.scope.get(INITIAL_MESSAGES, 0)
-    return sessions.open(run.session).catch_up(f"run {run.id}", messages[began if isinstance(began, int) else 0 :])
+    new = session.catch_up(f"run {run.id}", messages[began if isinstance(began, int) else 0 :])
+    session.meta[stored] = run.segment
+    return new
 
 
 def store_finished_runs(store: RunStore, workspace: Path, limit: int = 100) -> int:

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forge.agent.session import Session, SessionStore
-from forge.agent.summary import write_title
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.events import SessionTitled
 from forge.workspace.state import NAME as STATE
 from forge.workspace.state import explain_unusable, state_directory
 
@@ -83,6 +81,8 @@ log = logging.getLogger(__name__)
 async def title_session(agent: Agent, session: Session) -> None:
     """Asks the session's model for a title and stores it. A failure is only logged; the cost is an event."""
     from forge.agent.limits import price_for
+    from forge.agent.summary import write_title  # loads the steps of calls and every kind of event
+    from forge.core.events import SessionTitled
 
     title = await write_title(agent.model_for(session.name), list(session.messages))
     text = agent.secrets.mask_all(title.text)

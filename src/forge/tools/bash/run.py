@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError, add_until_then, find_until_then
-from forge.core.executor import render_call
+from forge.core.messages import render_call
 from forge.core.result import ToolResult
 from forge.core.spec import Permission
 from forge.permissions.shell.parse import read

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError, add_until_then, find_until_then
-from forge.core.executor import render_call
+from forge.core.messages import render_call
 from forge.core.result import ToolResult
 from forge.process.environment import command_environment
 from forge.process.running.limits import Resources

@@ -7,7 +7,7 @@ from typing import Any
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.executor import render_call
+from forge.core.messages import render_call
 from forge.core.result import ToolResult
 from forge.process.running.run import FinishedProgram
 from forge.tools.test_runner.frameworks import Plan, missing_error
