@@ -888,3 +888,164 @@ async def test_a_store_needs_a_name_and_brings_the_history_itself(tmp_path):
         with pytest.raises(ToolError, match="a store and a history"):
             await agent.run([Message("user", "?")], session="ada", store=store)
         assert store.list() == []
+
+
+class Slow:
+    """A model whose answer to "slow" waits for the test. It answers what it has heard."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def stream(self, request):
+        heard = [one.text for one in request.messages if one.role == "user"]
+        if heard[-1] == "slow":
+            self.begun.set()
+            await self.go_on.wait()
+        yield Message("assistant", " ".join(heard))
+
+
+def turn_files(folder: Path) -> list[str]:
+    return [one.name for one in folder.iterdir() if "-run-" in one.name]
+
+
+async def test_runs_of_one_session_come_one_after_the_other_and_see_each_other(tmp_path):
+    model = Slow()
+    agent = Agent(model)
+    with SessionStore(tmp_path / "sessions.db") as store, SessionStore(tmp_path / "." / "sessions.db") as same:
+        first = agent.start("slow", session="ada", store=store)
+        await model.begun.wait()
+        others = [agent.start(str(number), session="ada", store=same) for number in range(3)]
+        assert (await agent.run("bob", session="bob", store=store)).text == "bob"  # another session does not wait
+        assert not any(run.is_over for run in others)
+        model.go_on.set()
+        assert [(await run).text for run in (first, *others)] == ["slow", "slow 0", "slow 0 1", "slow 0 1 2"]
+        roles = [one.role for one in store.show("ada").messages]
+        assert roles == ["user", "assistant"] * 4
+    assert turn_files(tmp_path) == []
+
+
+async def test_a_run_that_waits_for_another_is_cancelled_and_the_working_one_is_spoken_to(tmp_path):
+    model = Slow()
+    agent = Agent(model)
+    with SessionStore(tmp_path / "sessions.db") as store:
+        working = agent.start("slow", session="ada", store=store)
+        await model.begun.wait()
+        waiting = agent.start("never", session="ada", store=store)
+        await asyncio.sleep(0)
+        agent.send("for the one that works", session="ada")
+        result = await waiting.cancel()
+        assert (result.reason, result.messages) == ("cancelled", [])
+        model.go_on.set()
+        assert (await working).text == "slow for the one that works"
+        assert "never" not in [one.text for one in store.show("ada").messages]
+        assert (await agent.run("then", session="ada", store=store)).text.endswith("then")
+
+
+async def test_a_run_inside_a_run_of_the_same_session_does_not_wait_for_itself(tmp_path):
+    with SessionStore(tmp_path / "sessions.db") as store:
+
+        @tool
+        async def inner(session: str) -> str:
+            """Run again."""
+            return (await other.run("Hi", session=session, store=store)).text
+
+        other = Agent(Scripted("inside", "later"))
+        calls = [ToolCall("inner", {"session": name}, name) for name in ("ada", "bob")]
+        agent = Agent(Scripted(*calls, "Done."), tools=[inner])
+        result = await agent.run("Go", session="ada", store=store)
+        refused, done = [one for one in result.messages if one.role == "tool"]
+        assert "inside a run of the same session" in refused.text
+        assert done.text == "inside"
+        assert (await other.run("Hi", session="ada", store=store)).text == "later"  # the run is over
+
+
+HOLDS = """
+import asyncio, sys
+from forge import Agent, Message, SessionStore
+
+class Model:
+    async def stream(self, request):
+        print("begun", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        yield Message("assistant", "from another process")
+
+with SessionStore(sys.argv[1]) as store:
+    Agent(Model()).run_sync("other", session="ada", store=store)
+"""
+
+
+@pytest.mark.parametrize("ending", ["ends", "is killed"])
+async def test_a_run_waits_for_one_of_another_process(tmp_path, ending):
+    path, waits = tmp_path / "sessions.db", asyncio.Event()
+    pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", HOLDS, str(path), **pipes)
+    assert process.stdout is not None
+    assert process.stdin is not None
+    assert await process.stdout.readline() == b"begun\n"
+    with SessionStore(path) as store:
+
+        async def hold() -> list[str]:
+            async with store.turn("ada", waits.set):
+                return [one.text for one in store.show("ada").messages]
+
+        holding = asyncio.create_task(hold())
+        await waits.wait()
+        run = Agent(Slow()).start("mine", session="ada", store=store)
+        assert not run.is_over
+        if ending == "ends":
+            process.stdin.write(b"\n")
+            await process.stdin.drain()
+        else:
+            process.kill()
+        await process.wait()
+        said = ["other", "from another process"] if ending == "ends" else ["other"]
+        assert await holding == said
+        assert (await run).text == "other mine"
+    assert turn_files(tmp_path) == []
+
+
+@pytest.mark.parametrize("make", [lambda path: path.symlink_to("/etc/hostname"), os.mkfifo])
+async def test_something_else_in_the_place_of_a_lock_is_refused(tmp_path, make):
+    model = Slow()
+    agent = Agent(model)
+    with SessionStore(tmp_path / "sessions.db") as store:
+        run = agent.start("slow", session="ada", store=store)
+        await model.begun.wait()
+        (name,) = turn_files(tmp_path)
+        model.go_on.set()
+        await run
+        make(tmp_path / name)
+        with pytest.raises(StoreError, match="cannot be locked"):
+            await agent.run("Hi", session="ada", store=store)
+        (tmp_path / name).unlink()
+        assert (await agent.run("Hi", session="ada", store=store)).text == "slow Hi"
+
+
+async def test_a_failing_run_lets_the_next_one_go(tmp_path):
+    def broken() -> str:
+        raise RuntimeError("no instructions today")
+
+    with SessionStore(tmp_path / "sessions.db") as store:
+        with pytest.raises(Exception, match="no instructions today"):
+            await Agent(Scripted("x"), instructions=broken).run("Hi", session="ada", store=store)
+        assert (await Agent(Scripted("x")).run("Hi", session="ada", store=store)).text == "x"
+
+
+def test_a_fork_does_not_hold_the_sessions_of_its_parent(tmp_path):
+    with SessionStore(tmp_path / "sessions.db") as store:
+
+        async def hold() -> int:
+            async with store.turn("ada"):
+                child = os.fork()
+                if child == 0:
+                    os.read(end, 1)  # it lives on, and the parent's turn is over
+                    os._exit(0)
+                return child
+
+        end, begin = os.pipe()
+        child = asyncio.run(hold())
+        assert Agent(Scripted("x")).run_sync("Hi", session="ada", store=store).text == "x"
+        os.write(begin, b"x")
+        assert os.waitpid(child, 0)[1] == 0
+        os.close(begin)
+        os.close(end)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
+import sys
 from contextlib import closing
 
 import pytest
 
+from forge import Message, SessionStore
 from tests.cli.scripts import call, script
 
 
@@ -156,3 +159,21 @@ def test_a_stored_value_that_a_program_wrote_is_not_used(workspace, talked):
     refused = talked("run", "and now?", "--session", "sum", "--model", script(workspace, "Sent."))
     assert refused.code == 2
     assert 'session "sum" cannot be continued: its value "summary": it has no seal' in refused.err
+
+
+async def test_a_run_waits_for_another_run_of_its_session_and_says_so(workspace, talked):
+    model = script(workspace, "Hello again.")
+    command = [sys.executable, "-m", "forge", "run", "hello", "--session", "sum", "--model", model]
+    with SessionStore.of(workspace) as store:
+        async with store.turn("sum"):
+            process = await asyncio.create_subprocess_exec(
+                *command, cwd=workspace, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            )
+            assert process.stderr is not None
+            while b"Another run of the session sum is in progress" not in (line := await process.stderr.readline()):
+                assert line, "it ended without waiting"
+            store.open("sum").append(Message("user", "meanwhile"), Message("assistant", "Indeed."))
+        await process.communicate()
+        assert process.returncode == 0
+        texts = [one.text for one in store.show("sum").messages]
+        assert texts[-4:] == ["meanwhile", "Indeed.", "hello", "Hello again."]

@@ -14,7 +14,7 @@ from collections.abc import (
     MutableMapping,
     Sequence,
 )
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import replace
@@ -130,8 +130,8 @@ class RunSettings(DriveSettings, total=False):
 
     `session` names whose run this is. Without a `store`, the name continues the answers that a person gave and the
     files of the session, not the conversation. With `store=SessionStore(…)` the run continues the conversation of that
-    name, and stores what it adds. Without a name the run has a session of its own, whose programs and memory end with
-    it. `scope` has the user and the directories.
+    name, and stores what it adds; it waits for another run of the session that is in progress. Without a name the run
+    has a session of its own, whose programs and memory end with it. `scope` has the user and the directories.
 
     `prepare` is called before each turn and may shorten what the model is shown. `limits`, `options` and
     `wait_for_background` replace the agent's own for this run.
@@ -507,6 +507,7 @@ class Agent(Generic[OutputT, DepsT]):
         """Works on a run to its end. A run that a person stops returns a result, too."""
         history, prepare = settings.get("history"), settings.get("prepare")
         executor: ToolExecutor | None = None
+        turn: AsyncExitStack | None = None  # of a stored session
         self._opening.runs.add(progress)
         progress.begin()
         try:
@@ -516,11 +517,14 @@ class Agent(Generic[OutputT, DepsT]):
             if (store := settings.get("store")) is not None:
                 has_history = history is not None or isinstance(prompt, list | Conversation)
                 check_stored(is_named=is_named, has_history=has_history)
+                turn = AsyncExitStack()
+                await turn.enter_async_context(store.turn(scope.session_id))
                 stored = await in_thread(lambda: store.open(scope.session_id))
                 history = stored.continue_conversation()
                 if prepare is None:
                     prepare = shortening = self.make_shortening(scope, meta=stored.meta)
                     shortening.recall(history)
+            progress.is_working = True
             structured = self.structure(scope)
             executor = await self._prepare_executor(stream, structured)
             self._deps.check(self.registry, scope.deps)
@@ -565,6 +569,8 @@ class Agent(Generic[OutputT, DepsT]):
         finally:
             progress.end()
             self._opening.runs.remove(progress)
+            if turn is not None:
+                await turn.aclose()
             if executor is not None and not is_named:
                 executor.end_session(scope.session_id)
             if stream.listening:

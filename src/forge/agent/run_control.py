@@ -210,6 +210,7 @@ class RunInProgress:
 
     def __init__(self, session: str) -> None:
         self.session, self.id = session, os.urandom(4).hex()
+        self.is_working = False  # it has begun, and does not wait for another run of its session
         self._messages: deque[str] = deque()
         self._lock = Lock()
         self._is_over = self._is_stopped = self._is_taken = False
@@ -297,6 +298,7 @@ class RunsInProgress:
     def choose(self, session: str) -> RunInProgress:
         """Returns the run that a message is for. Raises `ToolError` where there is none, or more than one."""
         found = self.find(session)
+        found = [run for run in found if run.is_working] or found
         if len(found) == 1:
             return found[0]
         if found:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
+import logging
+import os
 import sqlite3
+import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from shlex import quote
+from threading import Lock
 from typing import Any, Self
 
 from forge.agent.conversation import Conversation
@@ -22,6 +31,8 @@ from forge.core.untrusted import clean_title
 from forge.workspace.state import NAME, state_directory
 from forge.workspace.state.sealing import find_problem, seal_part
 from forge.workspace.state.store import Migration, Store, StoreError
+
+log = logging.getLogger(__name__)
 
 # Reads and writes the tables of the session store.
 
@@ -402,6 +413,18 @@ class SessionStore:
                 create_session(connection, name)
             return self._load(connection, name)
 
+    @asynccontextmanager
+    async def turn(self, name: str, waits: Callable[[], None] | None = None) -> AsyncIterator[None]:
+        """Holds a session for one run: inside, no other run of it is in progress, in any process.
+
+        Another run waits until the first is over; those of one process come in order. `waits` is called where it has to
+        wait. `Agent.run` uses this for its `store`. Raises `StoreError` inside a run of the same session, which would
+        wait for itself.
+        """
+        check_name(name)
+        async with _take_turn(_find_turn_file(self.path, name), name, waits):
+            yield
+
     def show(self, name: str) -> Session:
         """Opens an existing session to look at it. Raises an error if there is none.
 
@@ -604,3 +627,122 @@ class Meta(MutableMapping[str, Any]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+# One run at a time in a session: a file is locked while a run is in progress. A process that dies unlocks it.
+
+
+SHORTEST, LONGEST = 0.005, 0.25  # seconds between two tries to take a turn
+_NO_LOCKS = frozenset({errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})  # of a file system
+
+
+class _Turn:
+    """The turn of one run, waiting or taken."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.descriptor = -1
+        self.is_over = False
+
+    def take(self) -> bool:
+        """Tries to lock the file; False where another run has it. Raises `OSError`."""
+        opened = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+        try:
+            if not stat.S_ISREG(os.fstat(opened).st_mode):
+                raise OSError(errno.EINVAL, "it is not a regular file")
+            if not _lock_file(opened) or not _is_at(opened, self.file):  # the last holder has removed it meanwhile
+                return False
+            self.descriptor, opened = opened, -1
+            return True
+        finally:
+            if opened >= 0:
+                os.close(opened)
+
+    def end(self) -> None:
+        self.is_over = True
+        if self.descriptor >= 0:
+            with suppress(OSError):
+                self.file.unlink()  # while it is locked: whoever waits for it looks again
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+_turns: dict[Path, deque[_Turn]] = {}  # of this process, in order, by file
+_turns_lock = Lock()
+_taken: ContextVar[tuple[_Turn, ...]] = ContextVar("taken turns", default=())
+
+
+def _find_turn_file(store: Path, name: str) -> Path:
+    path = Path(os.path.realpath(store))
+    return path.with_name(f"{path.name}-run-{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}")
+
+
+@asynccontextmanager
+async def _take_turn(file: Path, name: str, waits: Callable[[], None] | None) -> AsyncIterator[None]:
+    import asyncio  # heavy: reading sessions does without
+
+    around = tuple(one for one in _taken.get() if not one.is_over)
+    if any(one.file == file for one in around):
+        message = (
+            f"a run of the session {brief(name)} was begun inside a run of the same session, and would wait for it"
+        )
+        raise StoreError(message, ErrorKind.USER, "Give the inner run another session, or leave the store out.")
+    turn, pause = _Turn(file), SHORTEST
+    with _turns_lock:
+        queue = _turns.setdefault(file, deque())
+        queue.append(turn)
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        while not (queue[0] is turn and turn.take()):
+            if pause == SHORTEST:
+                log.info("a run waits for another run of the session %s", brief(name))
+                if waits is not None:
+                    waits()
+            await asyncio.sleep(pause)
+            pause = min(LONGEST, pause * 1.5)
+        _taken.set((*around, turn))
+        yield
+    except OSError as error:
+        if turn.descriptor >= 0:
+            raise  # of the run
+        message = f"holding the session {brief(name)} for a run: {file} cannot be locked: {error.strerror or error}"
+        raise StoreError(message, ErrorKind.CONFIG, "It must be your own file, where you can write.") from error
+    finally:
+        turn.end()
+        with _turns_lock:
+            queue.remove(turn)
+            if not queue and _turns.get(file) is queue:
+                del _turns[file]
+
+
+def _lock_file(opened: int) -> bool:
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    return True
+
+
+def _is_at(opened: int, file: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(opened), os.lstat(file))
+    except FileNotFoundError:
+        return False
+
+
+def _forget_turns() -> None:
+    """After a fork: the runs of the other process hold their sessions, not this one."""
+    global _turns_lock
+    _turns_lock = Lock()
+    for queue in _turns.values():
+        for turn in queue:
+            turn.is_over = True
+            if turn.descriptor >= 0:
+                os.close(turn.descriptor)
+    _turns.clear()
+
+
+os.register_at_fork(after_in_child=_forget_turns)

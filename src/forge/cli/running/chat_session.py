@@ -136,8 +136,9 @@ class ChatSession:
 
         async def run() -> Ending:
             stored = self.stored
-            stored.refresh()
-            async with self._questions.turn(), self.typed.during_run() if self.typed else nullcontext():
+            turn = self.store.turn(self.session, self._note_waiting) if self.store is not None else nullcontext()
+            async with turn, self._questions.turn(), self.typed.during_run() if self.typed else nullcontext():
+                stored.refresh()
                 result = await self.agent.run(
                     prompt,
                     history=stored.conversation,
@@ -208,6 +209,9 @@ class ChatSession:
             again = shlex.join([*self.invocation, "--session", self.session])
             self.screen.note(f"session {self.session} · resume: {again}")
         self.screen.wait_until_shown()
+
+    def _note_waiting(self) -> None:
+        self.screen.note(f"Another run of the session {self.session} is in progress: waiting for its end.")
 
     def _note_stopping(self) -> None:
         self.screen.note("Stopping; Ctrl-C again leaves at once.")
