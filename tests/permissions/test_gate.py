@@ -371,15 +371,29 @@ async def test_a_link_to_another_place_is_asked_about_again(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "answer", [True, "once", "yes", None, 1, object(), Decision.ALLOW, ValueError("x"), SystemExit(0)]
+    "answer", [False, "once", "yes", None, 1, object(), Decision.ALLOW, ValueError("x"), SystemExit(0)]
 )
 async def test_an_approver_that_fails_or_talks_nonsense_means_no(answer):
     assert (await refusal(PolicyGate(approve=Person(answer)), context(save, path="a"))).kind is ErrorKind.PERMISSION
 
 
 async def test_a_plain_function_may_answer_too():
-    gate = PolicyGate(approve=lambda request: Answer.ONCE)  # type: ignore[arg-type, return-value]
+    gate = PolicyGate(approve=lambda request: Answer.ONCE)
     await gate.authorize(context(save, path="a"))
+
+
+async def test_true_is_a_yes_for_this_call_and_false_is_a_no():
+    asked: list[str] = []
+
+    def only_a(request: PermissionRequest) -> bool:
+        asked.append(request.target)
+        return request.target == "a"
+
+    gate = PolicyGate(approve=only_a)
+    for _ in range(2):
+        await gate.authorize(context(save, path="a"))
+    assert (await refusal(gate, context(save, path="b"))).kind is ErrorKind.PERMISSION
+    assert asked == ["a", "a", "b"]
 
 
 def test_an_answer_is_one_of_three():

@@ -218,8 +218,9 @@ Answer.ONCE = Answer("once")
 Answer.ALWAYS = Answer("always")
 Answer.NO = Answer("no")
 
-Approver = Callable[[PermissionRequest], Awaitable[Answer]]
-"""Answers what the policy asks: an async function of a `PermissionRequest` that returns an `Answer`.
+Approver = Callable[[PermissionRequest], Answer | bool | Awaitable[Answer | bool]]
+"""Answers what the policy asks: a function of a `PermissionRequest`, async or not. `True` is `Answer.ONCE`, `False` is
+`Answer.NO`.
 
 Example:
     >>> async def ask(request: PermissionRequest) -> Answer:
@@ -256,12 +257,16 @@ async def approve_all(request: PermissionRequest) -> Answer:
     return Answer("once", by="--yes")
 
 
+async def ask_approver(approve: Approver, request: PermissionRequest) -> Answer | bool:
+    """Returns what an approver answers, async or not."""
+    answer = approve(request)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
 async def answer_of(approve: Approver, request: PermissionRequest, secrets: Secrets) -> Answer:
     """Returns the approver's answer; no, if it fails or gives no answer. Raises only `Waiting` or a cancellation."""
     try:
-        answer: object = approve(request)
-        if inspect.isawaitable(answer):
-            answer = await answer
+        answer: object = await ask_approver(approve, request)
     except Waiting:
         raise
     except (Exception, SystemExit) as error:
@@ -273,6 +278,8 @@ async def answer_of(approve: Approver, request: PermissionRequest, secrets: Secr
         return Answer.no("the question was closed without an answer", by="error")  # its own future was cancelled
     if isinstance(answer, Answer):
         return answer
+    if isinstance(answer, bool):
+        return Answer.ONCE if answer else Answer.NO
     log.error("the approver answered with %s, which is not an Answer", secrets.mask_all(type(answer).__name__))
     return Answer.no("the question got no clear answer", by="error")
 

@@ -14,7 +14,7 @@ from forge.core.client import CallClient
 from forge.core.extras import check_extra
 from forge.mcp.server.auth_settings import ResourceAuth
 from forge.mcp.server.first_answer import answer_first, own_streams
-from forge.permissions.questions import Answer, Approver, PermissionRequest, nobody, request_text
+from forge.permissions.questions import Answer, Approver, PermissionRequest, ask_approver, nobody, request_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -148,10 +148,10 @@ class ElicitingApprover:
     def __init__(self, otherwise: Approver = nobody) -> None:
         self.otherwise = otherwise
 
-    async def __call__(self, request: PermissionRequest) -> Answer:
+    async def __call__(self, request: PermissionRequest) -> Answer | bool:
         asker = request.scope.client
         if asker is None:
-            return await self.otherwise(request)
+            return await ask_approver(self.otherwise, request)
         if not asker.can("elicitation"):
             return await nobody(request)
         message = asker.mask(request_text(request))
