@@ -36,7 +36,7 @@ class Refund(Tool, permissions={"write"}, target="number"):
 agent = Agent(
     "openai:gpt-5",
     tools=[delivery_days, find_order, Refund()],
-    policy=rules("deny write 13", "ask write"),
+    policy=rules("ask write", "deny write 13"),
     approve=lambda request: input(f"{request.call.name} {request.target}? [y/n] ") == "y",
     deps_type=Shop,
     output=Order,
