@@ -367,14 +367,15 @@ def _make_tool(function: Any, setting: Setting) -> Tool:
             raise ValueError(problem)
         return _show(_to_data(value), setting)
 
+    schema = function.parameters.model_json_schema()
     return Tool.from_schema(
         function.name,
         function.description,
-        function.parameters.model_json_schema(),
+        schema,
         call,
         permissions={PERMISSIONS[function.name]},
         target=TARGETS.get(function.name, ""),
-        harmless=HARMLESS.get(function.name, ()),
+        harmless=[name for name in HARMLESS.get(function.name, ()) if name in schema["properties"]],
         private=function.name in PRIVATE,
         trust="untrusted" if function.name in UNTRUSTED else "trusted",
         irreversible=setting.irreversible and function.name in IRREVERSIBLE,
