@@ -147,3 +147,28 @@ def test_an_unknown_kind_of_repair_is_refused(tmp_path):
     path.write_text("repairs: [spelling]\n")
     with pytest.raises(ToolError, match="fence, prose, quotes"):
         load_configuration(str(path))
+
+
+def test_calls_at_once_are_limited_for_any_tool(chosen: Any) -> None:
+    config = {"max_concurrency": 2, "concurrency_key": "expression"}
+    registry = chosen({"name": "math_calculate", "config": config}, "uuid_generate")
+    spec = registry["math_calculate"].spec
+    assert (spec.max_concurrency, spec.concurrency_key) == (2, "expression")
+    assert registry["uuid_generate"].spec.max_concurrency == 0
+    assert call(registry, "math_calculate", expression="1 + 1").for_llm == "2"
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        ({"max_concurrency": 1, "concurrency_key": "expresion"}, "no parameter 'expresion'"),
+        ({"concurrency_key": "expression"}, "counts nothing without max_concurrency"),
+        ({"max_concurrency": -1}, "max_concurrency"),
+        ({"max_concurrency": "many"}, "max_concurrency"),
+    ],
+)
+def test_a_limit_that_counts_nothing_is_told(chosen: Any, config: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ToolError) as error:
+        chosen({"name": "math_calculate", "config": config})
+    assert problem in error.value.message
+    assert "forge.yaml" in error.value.message

@@ -481,6 +481,7 @@ def _explain_own(
 ARTEFACTS = ".forge/files"  # what `file_create` makes is no state of Forge's
 
 _HOOK = "a Git hook (core.hooksPath)"
+_DECLARED = "a part of a hook of this project"
 _STATE, _CONFIGURATION, _SKILL = "Forge's own state", "Forge's configuration", "a skill, with its guardrails,"
 
 
@@ -508,6 +509,7 @@ def find_protection(target: str, scope: Scope) -> tuple[str, str] | None:
             found := _find_protected(names)
             or _find_skill(paths.fold(path), scope, around)
             or _find_hook(paths.fold(path), scope)
+            or _find_declared(paths.fold(path), scope, around)
         ):
             return found
     return None
@@ -523,6 +525,15 @@ def _find_hook(path: str, scope: Scope) -> tuple[str, str] | None:
                 hooks = paths.fold(f"{start.rstrip('/')}/{folder}")
                 if path == hooks or path.startswith(f"{hooks}/"):
                     return folder, _HOOK
+    return None
+
+
+def _find_declared(path: str, scope: Scope, around: tuple[str, ...]) -> tuple[str, str] | None:
+    """Finds what the scope declares as protected, such as the file of a hook's command."""
+    for name in scope.protected:
+        for root in (paths.fold(one).rstrip("/") for start in around for one in paths.spellings(name, start)):
+            if path == root or path.startswith(f"{root}/"):
+                return name, _DECLARED
     return None
 
 

@@ -147,6 +147,10 @@ class Project:
             code_mode=configuration.agent.code_mode or options.code_mode,
             labels=configuration.labels.settings,
         )
+        if configuration.all_hooks:
+            from forge.project.assemble.hooks import add_hooks  # few projects have them
+
+            add_hooks(agent, configuration)
         if isinstance(agent.provider, ModelWithoutKey):
             raise agent.provider.problem  # a person at a terminal learns it before the first question
         rank_tools_by_meaning(registry, configuration)

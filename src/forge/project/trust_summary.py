@@ -45,6 +45,8 @@ def scripts_in(workspace: str | os.PathLike[str]) -> list[str]:
 def _program_items(said: Configuration) -> Iterator[TrustItem]:
     for name, server in said.servers.items():
         yield from server_items(name, server, said)
+    for kind, hook in said.all_hooks:
+        yield TrustItem("runs a command", f"hook {kind}: {hook.command}")
     for one in said.schedules or ():
         what = "runs a command on a schedule" if one.get("command") else "runs on a schedule"
         yield TrustItem(what, f"schedule {one['id']}: {one['cron']}: {one['task']}")

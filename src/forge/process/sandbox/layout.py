@@ -87,7 +87,7 @@ def confinement_of(
     """Returns the confinement of every program that a tool, a script or a skill starts.
 
     It covers the workspace, the declared roots, and for reading `also`, such as a script's own folder. The skills
-    of the scope are protected.
+    of the scope, and what it declares as protected, are read-only.
     """
     workspace = paths.workspace
     beside = [root for root in paths.roots if root.path != workspace]
@@ -102,7 +102,8 @@ def confinement_of(
             for top in map(os.path.expanduser, scope.skills)
             if top != SKILLS
             for folder, name in find_skill_files(str(workspace), top)
-        ),
+        )
+        + tuple(Path(workspace, name) for name in scope.protected),
         network=network,
         home=home,
         limits=scope.programs,

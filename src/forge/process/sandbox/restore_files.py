@@ -75,7 +75,7 @@ def take_snapshot(confinement: Confinement) -> ProtectedSnapshot:
     hooks: list[tuple[str, str, bool]] = []
     links: set[_FileKey] = set()
     for root in roots:
-        folders = (_HOOKS, *hook_folders(root))
+        folders = (_HOOKS, *hook_folders(root), *_list_protected_folders(root, confinement))
         hooks += [(root, folder, os.path.isdir(os.path.join(root, folder))) for folder in folders]
         found = ((folder, name) for folder in folders for name in _list_hooks(root, folder))
         leading = [os.path.split(folder) for folder in folders if os.path.islink(os.path.join(root, folder))]
@@ -120,10 +120,24 @@ def _list_protected(root: str, confinement: Confinement) -> Iterator[tuple[str, 
     yield from (("", name) for name in (*CONFIGURATION, _GIT))
     yield from ((_GIT, name) for name in ("config", "config.worktree", "commondir"))
     yield from find_skill_files(root)
+    yield from (os.path.split(inner) for inner in _list_inside(root, confinement) if not _is_real_folder(root, inner))
+
+
+def _list_protected_folders(root: str, confinement: Confinement) -> list[str]:
+    """Returns the protected folders: a program may not add a file to them either."""
+    return [inner for inner in _list_inside(root, confinement) if _is_real_folder(root, inner)]
+
+
+def _list_inside(root: str, confinement: Confinement) -> Iterator[str]:
     for path in confinement.protected:
         real = os.path.join(os.path.realpath(path.parent), path.name)
         if is_inside(real, root) and real != root:
-            yield os.path.split(os.path.relpath(real, root))
+            yield os.path.relpath(real, root)
+
+
+def _is_real_folder(root: str, inner: str) -> bool:
+    path = os.path.join(root, inner)
+    return os.path.isdir(path) and not os.path.islink(path)
 
 
 def _list_hooks(root: str, folder: str) -> list[str]:

@@ -40,9 +40,16 @@ def project_scope(requested: str | None, configuration: Configuration, session: 
         path = _directory(str(entry.path), f"{configuration.name}: {entry.key_path}.path")
         _check_cap(path, cap)
         roots.append(Root(path, entry.writable))
+    workspace = workspace_root(requested, configuration.root)
+    protected: tuple[str, ...] = ()
+    if configuration.all_hooks:
+        from forge.project.assemble.hooks import list_protected  # few projects have them
+
+        protected = list_protected(configuration, workspace)
     return Scope(
         session_id=session,
-        workspace=workspace_root(requested, configuration.root),
+        workspace=workspace,
+        protected=protected,
         roots=tuple(roots),
         writes=configuration.writes,
         programs=configuration.programs.limits,

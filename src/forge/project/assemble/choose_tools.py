@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-from forge.core.errors import ErrorKind, ToolError
+from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.registry import ToolRegistry
 from forge.core.spec import Category, Permission, Rate, ToolSpec
-from forge.core.tool import Tool, explain_unavailable
+from forge.core.tool import Tool, check_parameters, explain_unavailable
 from forge.project.config.agent import ToolEntry
 from forge.project.config.declaration import Configuration
 from forge.project.config_layers import rule_layers
@@ -30,7 +30,8 @@ MADE_FOR_PROJECTS = frozenset(  # built-in tools that are not in every project
 FAMILIES = frozenset({"bash"})  # useless without the tools for its jobs, such as bash_output
 CORE = frozenset({"file_read", "file_write", "file_edit", "bash", "ask_question", "tool_search"})
 """The tools whose definitions are sent where a project lists none; `tool_search` finds the others."""
-TRAITS = ("timeout", "rate", "confirm", "permissions", "repairs")  # settings of any tool from any source
+TRAITS = ("timeout", "rate", "confirm", "permissions", "repairs", "max_concurrency", "concurrency_key")
+"""Settings of any tool from any source."""
 
 Report = Callable[[str], None]
 
@@ -119,7 +120,7 @@ def apply_settings(tool: Tool, configuration: Configuration) -> Tool:
             traits[key] = _trait(key, value)
     if "permissions" in traits:
         traits["permissions"] = {*traits["permissions"], *_permissions_denied_above(tool.spec, configuration)}
-    return change_traits(tool, traits)
+    return _change_checked(tool, traits, _entries(tool.spec, configuration), configuration)
 
 
 def _traits_of_all(tool: Tool, configuration: Configuration) -> dict[str, Any]:
@@ -204,7 +205,7 @@ def _apply_entries(tool: Tool, entries: list[ToolEntry], registry: ToolRegistry,
     _tighten(tool, settings, traits, configuration)
     if settings:
         tool = _rebuild_tool(tool, settings, registry)
-    return change_traits(tool, traits)
+    return _change_checked(tool, traits, entries, configuration)
 
 
 def _tighten(tool: Tool, settings: dict[str, Any], traits: dict[str, Any], configuration: Configuration) -> None:
@@ -229,6 +230,19 @@ def _tighten(tool: Tool, settings: dict[str, Any], traits: dict[str, Any], confi
 
 def _trait(key: str, value: Any) -> Any:
     return Rate(**value) if key == "rate" and value is not None else value
+
+
+def _change_checked(tool: Tool, traits: dict[str, Any], entries: list[ToolEntry], configuration: Configuration) -> Tool:
+    """Changes traits. A place that no call could ever have is an error of the entry that asks for it."""
+    if not traits.keys() & {"max_concurrency", "concurrency_key"}:
+        return change_traits(tool, traits)
+    try:
+        made = change_traits(tool, traits)
+        check_parameters(made.spec)
+    except DefinitionError as error:
+        key_path = next(entry.key_path for entry in reversed(entries) if entry.config.keys() & traits.keys())
+        raise configuration.error(f"{key_path}.config", str(error)) from None
+    return made
 
 
 def change_traits(tool: Tool, traits: dict[str, Any]) -> Tool:

@@ -160,6 +160,12 @@ class ToolConfig(PlainSection, is_open=True, example={"timeout": 30}):
         Key("The permissions that the tool needs, instead of those it declares.", ["read"]),
     ]
     rate: Annotated[RateEntry, Key()]
+    max_concurrency: Annotated[
+        int, Whole(), Key("Maximum number of calls that run at once in this process; others wait. 0: no limit.", 4)
+    ]
+    concurrency_key: Annotated[
+        Text, Key("Parameters, separated by spaces: `max_concurrency` then counts for each of their values.", "host")
+    ]
     repairs: Annotated[
         list[Annotated[str, OneOf(*REPAIR_NAMES)]],
         Key("The kinds of repair that calls of the tool may get.", ["names", "values"]),

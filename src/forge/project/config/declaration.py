@@ -27,6 +27,7 @@ from forge.project.config_layers import Layer
 
 if TYPE_CHECKING:  # most documents do not have these sections; annotations are evaluated by `make reference`
     from forge.project.config.durable import DurableEntry
+    from forge.project.config.hooks import HooksEntry, TurnHookEntry
     from forge.project.config.kinds import Key, Names, Of, OneOf, Variable
     from forge.project.config.knowledge import ChannelEntry, GuardrailsEntry, MemoryEntry, ScheduleEntry, SkillsEntry
     from forge.project.config.serve import ServeEntry
@@ -58,6 +59,7 @@ class Configuration(Section, example={"agent": {"model": "anthropic:MODEL"}, "to
     durable: Annotated[DurableEntry | None, Key()] = None
     egress: Annotated[EgressEntry | None, Key(layers=_ALL)] = None
     guardrails: Annotated[Mapping[str, Any], Of(GuardrailsEntry), Key(layers=_ALL)] = field(default_factory=dict)
+    hooks: Annotated[HooksEntry | None, Key(layers=_ALL)] = None
     labels: Annotated[LabelsEntry, Key(layers=_ALL)] = field(default_factory=LabelsEntry)
     limits: Annotated[Mapping[str, Any], Of(LimitsEntry), Key("Limits of a run; 0 means no limit.")] = field(
         default_factory=dict
@@ -144,6 +146,11 @@ class Configuration(Section, example={"agent": {"model": "anthropic:MODEL"}, "to
     def rules(self) -> tuple[Any, ...]:
         """The project's rules as they were written; `forge.permissions` reads them."""
         return self.permissions.rules
+
+    @property
+    def all_hooks(self) -> list[tuple[str, TurnHookEntry]]:
+        """Every hook with its kind."""
+        return self.hooks.all() if self.hooks is not None else []
 
     @property
     def root(self) -> Path | None:

@@ -52,6 +52,7 @@ def merge(layers: Mapping[str, Layer], environment: Mapping[str, str]) -> Merged
         }
     if organisation is not None:
         made.deny_more(organisation)
+        made.add_hooks(organisation)
         if "labels" in organisation.document:
             made.join_labels(organisation.document["labels"], organisation)
     return Merged(made.document, made.origins, made.files, tuple(made.notes))
@@ -72,6 +73,8 @@ class _LayerMerger:
         for key, value in document.items():
             if key == "guardrails":
                 self.deny_more(layer)
+            elif key == "hooks":
+                self.add_hooks(layer)
             elif key == "secrets":
                 listed = [*value, *self.document.get(key, [])]
                 self.document[key] = [one for index, one in enumerate(listed) if one not in listed[:index]]
@@ -122,10 +125,17 @@ class _LayerMerger:
         self._note("labels", layer)
 
     def deny_more(self, layer: Layer) -> None:
-        for key, rules in layer.document.get("guardrails", {}).items():
-            lists = self.document.setdefault("guardrails", {})
-            lists[key] = [*lists.get(key, []), *rules]
-            self._note(f"guardrails.{key}", layer)
+        self._join_lists("guardrails", layer)
+
+    def add_hooks(self, layer: Layer) -> None:
+        """Adds the hooks of a layer: none removes another's."""
+        self._join_lists("hooks", layer)
+
+    def _join_lists(self, section: str, layer: Layer) -> None:
+        for key, entries in (layer.document.get(section) or {}).items():
+            lists = self.document.setdefault(section, {})
+            lists[key] = [*lists.get(key, []), *entries]
+            self._note(f"{section}.{key}", layer)
 
     def _add_skills(self, value: Mapping[str, Any], layer: Layer) -> None:
         """Joins the skills of both layers: the project's come first."""
@@ -139,7 +149,7 @@ class _LayerMerger:
 
     def _note(self, key_path: str, layer: Layer) -> None:
         both = key_path in self.origins and key_path in ("labels", "secrets", "skills")
-        both = both or (key_path in self.origins and key_path.startswith("guardrails"))
+        both = both or (key_path in self.origins and key_path.startswith(("guardrails", "hooks")))
         self.origins[key_path] = f"{self.origins[key_path]} and {layer.origin}" if both else layer.origin
         self.files[key_path] = layer.name
 

@@ -38,6 +38,8 @@ def examine_project(
         yield _trust(now, root)
         yield from _instructions(configuration, root)
     yield _policy(configuration, policy)
+    if configuration.all_hooks and root is not None:
+        yield _hooks(configuration, root)
     yield _labels(configuration)
     yield from _secrets(configuration)
     yield _egress(configuration)
@@ -71,6 +73,18 @@ def _instructions(configuration: Configuration, root: Path) -> Iterator[Finding]
     detail = "; ".join(f"{name}: {state}" for name, state in describe_files(files, used=used).items())
     all_fine = not used or all(file.status == "trusted" for file in files)
     yield Finding("instructions", "ok" if all_fine else "note", detail, "" if all_fine else WAY)
+
+
+def _hooks(configuration: Configuration, root: Path) -> Finding:
+    """Checks whether the hooks' programs exist. A hook that cannot run refuses everything that it is asked about."""
+    from forge.project.assemble.hooks import missing_programs
+
+    for key_path, program in missing_programs(configuration, root):
+        problem = f"{key_path}: the program {program!r} is not found, so the hook refuses everything"
+        return Finding("hooks", "broken", problem, "Install the program, or correct the command.")
+    kinds = [kind for kind, _ in configuration.all_hooks]
+    counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+    return Finding("hooks", "ok", counted)
 
 
 def _policy(configuration: Configuration, policy: str | None) -> Finding:
