@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # loaded by the first request
     from forge.network.body import Response
     from forge.network.egress import Egress
 
-SECONDS = 30.0
+REQUEST_SECONDS = 30.0
 MAX_BYTES = 1024 * 1024  # of an answer's body
 METHODS = ("POST", "PUT", "PATCH")
 
@@ -71,7 +71,7 @@ class WebhookTool(SchemaTool):
         parameters: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         method: str = "POST",
-        timeout: float = SECONDS,
+        timeout: float = REQUEST_SECONDS,
         max_bytes: int = MAX_BYTES,
         idempotency_header: str = "",
         permissions: Collection[PermissionName | Permission] = _NETWORK,

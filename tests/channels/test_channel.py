@@ -204,7 +204,7 @@ async def test_a_webhook_gets_files_as_a_form_where_it_takes_that():
 
 
 async def test_files_too_large_for_a_webhook_are_named(monkeypatch):
-    monkeypatch.setattr("forge.channels.webhook.LARGEST", 5)
+    monkeypatch.setattr("forge.channels.webhook.LARGEST_FILES", 5)
     async with serving(lambda asked: Reply([b"ok"])) as server:
         await Webhook(server.url, files="json").send("Done.", [REPORT])
     assert json.loads(server.asked[0].body) == {

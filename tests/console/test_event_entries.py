@@ -8,7 +8,7 @@ import json
 import pytest
 
 from forge.console.api.runs import LEFT_OUT, as_markdown, as_ndjson
-from forge.console.event_entries import LONGEST, attachment, build_entry, of_runs, one_entry, tail_of_runs
+from forge.console.event_entries import LONGEST_TEXT, attachment, build_entry, of_runs, one_entry, tail_of_runs
 from forge.core.errors import ToolError, Waiting
 from forge.core.result import Attachment, ToolResult
 from forge.durable.store import RunStore
@@ -33,7 +33,7 @@ def test_a_text_that_is_too_long_is_cut_and_whole_when_it_is_asked_for(store):
     store.add_events("run-1", [(None, {"event": "tool_output_chunk", "call": {"id": "c"}, "text": text})])
     (entry,), following = of_runs(store, ["run-1"], 0, 10)
     assert entry.to_dict()["clipped"] is True
-    assert len(entry.event["text"]) < LONGEST + 100
+    assert len(entry.event["text"]) < LONGEST_TEXT + 100
     assert following is None
     whole = one_entry(store, ["run-1"], entry.number)
     assert (whole.event["text"], whole.clipped) == (text, False)
@@ -129,7 +129,7 @@ def test_markdown_says_what_the_model_is_not_sent_again(store):
 
 
 def test_what_is_taken_away_is_whole(store):
-    text = "x" * (2 * LONGEST)
+    text = "x" * (2 * LONGEST_TEXT)
     store.add_events("run-1", [(None, result_event(for_llm=text))])
     (line,) = as_ndjson(store, ["run-1"]).decode().splitlines()
     assert json.loads(line)["result"]["for_llm"] == text
@@ -153,4 +153,4 @@ def test_a_text_of_many_pieces_is_put_together_in_bounded_entries(store):
     found, _ = of_runs(store, ["run-1"], 0, 5_000)
     assert "".join(one.event["text"] for one in found) == "0123456789" * 5_000
     assert len(found) == 2
-    assert max(len(one.event["text"]) for one in found) <= LONGEST
+    assert max(len(one.event["text"]) for one in found) <= LONGEST_TEXT

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forge.memory.index import MOST, NoteChunk, split_note
+from forge.memory.index import LONGEST_PIECE, NoteChunk, split_note
 
 LINES = st.lists(
     st.one_of(
@@ -26,7 +26,7 @@ def test_every_line_is_in_exactly_one_piece(lines, end):
             covered[number] = line
     expected = {number: line for number, line in enumerate(lines, 1) if line.strip()}
     assert {number: line for number, line in covered.items() if line.strip()} == expected
-    assert all(len(chunk.text) <= MOST for chunk in chunks)
+    assert all(len(chunk.text) <= LONGEST_PIECE for chunk in chunks)
 
 
 def _joined(chunks):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forge.core.messages import Message
 from forge.core.secrets import Secrets
-from forge.memory.memory import LONGEST, remember_session
+from forge.memory.memory import LONGEST_SUMMARY, remember_session
 from tests.memory.remembering import memory_in
 
 SAID = [Message("system", "You are"), Message("user", "Fix the parser"), Message("assistant", "Done.")]
@@ -27,14 +27,14 @@ async def test_secrets_are_masked_and_length_is_bounded(tmp_path):
     memory = memory_in(tmp_path)
 
     async def summarise(messages):
-        return f"hunter2hunter2 and token: abcdefgh12345 \ud800 {'x' * 2 * LONGEST}"
+        return f"hunter2hunter2 and token: abcdefgh12345 \ud800 {'x' * 2 * LONGEST_SUMMARY}"
 
     await remember_session(memory, SAID, summarise, secrets=Secrets(["hunter2hunter2"]))
     text = memory.read("2026-11-20.md")
     assert "hunter2" not in text
     assert "abcdefgh" not in text
     assert "more characters]" in text
-    assert len(text) < LONGEST + 200
+    assert len(text) < LONGEST_SUMMARY + 200
 
 
 async def test_where_nothing_was_said_nothing_is_written(tmp_path):

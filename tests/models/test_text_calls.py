@@ -28,7 +28,7 @@ from forge.core.spec import Category
 from forge.core.tool import Tool, tool
 from forge.models.scripted import Scripted
 from forge.models.text_calls import MOST_CALLS, read_call, text_calls
-from forge.models.text_calls.parser import LARGEST, LONGEST_REST, CallBody, CallScanner, Item
+from forge.models.text_calls.parser import LARGEST_CALL, LONGEST_REST, CallBody, CallScanner, Item
 from forge.models.text_calls.prompt import escape_tags, render_call
 from forge.tools.conversation import task_completion
 from tests.models.text_call_corpus import FORMS, SPECS, Answer, build_corpus
@@ -613,7 +613,8 @@ class TestHostile:
         assert time.process_time() - began < 30
 
     async def test_a_call_too_large_is_refused_and_not_kept(self):
-        text = f'<tool>{{"tool_name": "file_write", "arguments": {{"content": "{"x" * (LARGEST + 10)}"}}}}</tool> after'
+        content = "x" * (LARGEST_CALL + 10)
+        text = f'<tool>{{"tool_name": "file_write", "arguments": {{"content": "{content}"}}}}</tool> after'
         message = await heard(text)
         (call,) = message.tool_calls
         assert (call.name, message.text) == ("file_write", " after")
@@ -626,7 +627,7 @@ class TestHostile:
         scanner.feed('<tool>{"')
         for _ in range(1_000):
             scanner.feed("x" * 10_000)
-        assert tracemalloc.get_traced_memory()[1] < 3 * LARGEST
+        assert tracemalloc.get_traced_memory()[1] < 3 * LARGEST_CALL
         tracemalloc.stop()
         scanner.finish()
         assert len(scanner.unterminated) == LONGEST_REST

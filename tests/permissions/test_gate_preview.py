@@ -80,7 +80,7 @@ def test_a_preview_that_breaks_refuses_the_call_too():
 
 
 def test_a_preview_that_hangs_ends(monkeypatch):
-    monkeypatch.setattr(foresight, "SECONDS", 0.01)
+    monkeypatch.setattr(foresight, "PREVIEW_SECONDS", 0.01)
 
     class Slow(Paint, name="paint", permissions={"write"}):
         """Paint slowly."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forge.core.yaml import LARGEST
+from forge.core.yaml import LARGEST_YAML
 from forge.permissions.policy import PolicyError, load_rules
 from tests.permissions.judging import decide, request_for
 
@@ -87,7 +87,7 @@ def test_no_rules_means_the_defaults(text):
         ("- " + "[" * 50 + "]" * 50, ["more than 20 levels"]),
         ("x: &a [b]\ny: [" + "*a, " * 30 + "]\n", ["more than 20 aliases"]),
         ("- !!python/object/apply:os.system [echo]\n", ["it is list"]),
-        ("allow read\n" + "# " * LARGEST, ["larger than 256 KiB"]),
+        ("allow read\n" + "# " * LARGEST_YAML, ["larger than 256 KiB"]),
     ],
 )
 def test_a_mistake_is_explained_with_its_place(text, words):
@@ -121,7 +121,7 @@ def test_a_file_that_cannot_be_read_is_explained(tmp_path):
     (tmp_path / "binary").write_bytes(b"allow read \xff")
     with pytest.raises(PolicyError, match="byte 11 is not UTF-8"):
         load_rules(tmp_path / "binary")
-    (tmp_path / "large").write_bytes(b"#" * (LARGEST + 1))
+    (tmp_path / "large").write_bytes(b"#" * (LARGEST_YAML + 1))
     with pytest.raises(PolicyError, match="larger than 256 KiB"):
         load_rules(tmp_path / "large")
 

@@ -88,9 +88,9 @@ def test_a_job_of_bash_is_kept_whole_as_well(tmp_path):
     assert len(result.data["output"]) < 1_100_000
 
 
-@pytest.mark.parametrize("most", [whole_output.MOST, 1_500_000, 1_000])
+@pytest.mark.parametrize("most", [whole_output.MOST_KEPT, 1_500_000, 1_000])
 def test_what_the_log_of_a_job_no_longer_holds_is_in_the_file(tmp_path, monkeypatch, most):
-    monkeypatch.setattr(whole_output, "MOST", most)
+    monkeypatch.setattr(whole_output, "MOST_KEPT", most)
 
     async def look() -> list[ToolResult]:
         executor = standard_executor(
@@ -125,7 +125,7 @@ def test_what_the_log_of_a_job_no_longer_holds_is_in_the_file(tmp_path, monkeypa
 
 
 def test_a_text_beyond_the_limit_says_so_in_the_file_and_outside(monkeypatch):
-    monkeypatch.setattr(whole_output, "MOST", 1_000)
+    monkeypatch.setattr(whole_output, "MOST_KEPT", 1_000)
     kept = CapturedOutput(Capture(10, 10), wants_whole=True)
     for _ in range(20):
         kept.add(memoryview(b"x" * 99 + b"\n"))
@@ -184,9 +184,9 @@ def test_a_large_log_costs_little_memory(tmp_path):
     assert asyncio.run(look()) < 45_000_000
 
 
-@pytest.mark.parametrize("limit", [whole_output.MOST, 500_000])
+@pytest.mark.parametrize("limit", [whole_output.MOST_KEPT, 500_000])
 def test_a_job_has_one_file_however_often_it_is_read(tmp_path, monkeypatch, limit):
-    monkeypatch.setattr(whole_output, "MOST", limit)
+    monkeypatch.setattr(whole_output, "MOST_KEPT", limit)
 
     async def look() -> list[ToolResult]:
         executor = standard_executor(

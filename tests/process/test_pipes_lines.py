@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from forge.core.errors import ToolError
-from forge.process.running.pipes import LONGEST, PAUSE, run_streamed
+from forge.process.running.pipes import LONGEST_LINE, PAUSE, run_streamed
 
 
 def python(code: str) -> list[str]:
@@ -71,7 +71,7 @@ async def test_a_line_without_end_is_cut(tmp_path):
     code = "import sys; sys.stdout.write('x' * 3_000_000)"
     async with run_streamed(python(code), tmp_path) as program:
         (line,) = await all_lines(program)
-    assert len(line) <= LONGEST
+    assert len(line) <= LONGEST_LINE
 
 
 async def test_leaving_the_block_kills_the_program_and_its_children(tmp_path):

@@ -207,7 +207,7 @@ def test_projects_that_are_accepted_at_the_same_time_are_all_remembered(project,
 
 
 def test_of_projects_accepted_long_ago_only_the_digest_is_kept_and_a_change_stops_them(project, tmp_path, monkeypatch):
-    monkeypatch.setattr(trust, "MOST", 2)
+    monkeypatch.setattr(trust, "MOST_PROJECTS", 2)
     folders = [tmp_path / name for name in "abc"]
     for folder in folders:
         folder.mkdir()

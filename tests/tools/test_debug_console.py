@@ -19,7 +19,7 @@ from forge.permissions.gate import Answer, approve_all
 from forge.permissions.policy import PermissionRequest, rules
 from forge.pipeline import standard_executor
 from forge.project.project import Project, RunOptions
-from forge.tools.debug_console import LONGEST, MOST_RECORDED, ActivityRecorder, DebugConsole
+from forge.tools.debug_console import LONGEST_TEXT, MOST_RECORDED, ActivityRecorder, DebugConsole
 
 SECRET = "hunter2hunter2"
 
@@ -241,4 +241,4 @@ def test_what_is_kept_is_bounded():
         for event in (RunStarted(f"{number} {'x' * 10_000}"), TextDelta("y" * 3_000), TextDelta("y" * 3_000)):
             recorder.take(event)
     assert len(recorder.history()) == len(recorder.events()) == MOST_RECORDED
-    assert max(len(entry.text) for entry in recorder.history()) <= LONGEST + 1
+    assert max(len(entry.text) for entry in recorder.history()) <= LONGEST_TEXT + 1

@@ -10,7 +10,7 @@ import pytest
 
 from forge.core.context import Root, Scope
 from forge.core.errors import ToolError
-from forge.workspace.draft import LARGEST, Draft
+from forge.workspace.draft import LARGEST_FILE, Draft
 from forge.workspace.history.tracking import SessionState, TrackedCall, note_read, track_call
 from forge.workspace.paths.digest import LARGE
 
@@ -140,7 +140,7 @@ def test_a_link_is_deleted_and_what_it_leads_to_stays(scope, tmp_path):
 
 def test_a_file_too_large_to_change_is_refused(scope, tmp_path):
     with open(tmp_path / "large", "wb") as file:
-        file.truncate(LARGEST + 1)
+        file.truncate(LARGEST_FILE + 1)
     draft = Draft(scope)
     with pytest.raises(ToolError, match="the limit for changes is"):
         draft.read(draft.resolve("large"))

@@ -20,7 +20,7 @@ from forge.pipeline.trace import chat_span
 
 MOST_TOKENS = 24_000  # of the conversation that the model is shown
 MOST_WORDS = 600
-LONGEST = 16_000  # characters of a summary
+LONGEST_SUMMARY = 16_000  # characters of a summary
 LONGEST_TEXT = 4_000  # characters of a message in the prompt
 LONGEST_OUTPUT = 1_500  # and of a tool's output or a call's arguments
 MOST_CALLS = 20  # of a message
@@ -62,7 +62,7 @@ async def summarise(provider: Provider, old: Sequence[Message], *, most_tokens: 
         log.warning("The model could not be asked for a summary (%s); a plain one is used.", text_of(error))
         body = _outline(old)
     requests = "\n- ".join(_list_requests(old))
-    text = f"{SUMMARY_HEADING}\n{_shorten(body, LONGEST)}" + (f"{REQUESTS}{requests}" if requests else "")
+    text = f"{SUMMARY_HEADING}\n{_shorten(body, LONGEST_SUMMARY)}" + (f"{REQUESTS}{requests}" if requests else "")
     return Message("user", sendable(text), usage=usage)
 
 
@@ -97,7 +97,7 @@ def _count_fitting(costs: Sequence[int], most: int) -> int:
 
 
 def _render_line(message: Message) -> str:
-    longest = LONGEST if is_summary(message) else LONGEST_OUTPUT if message.role == "tool" else LONGEST_TEXT
+    longest = LONGEST_SUMMARY if is_summary(message) else LONGEST_OUTPUT if message.role == "tool" else LONGEST_TEXT
     line: dict[str, Any] = {"role": message.role, "text": _shorten(message.text, longest)}
     if message.tool_calls:
         calls = message.tool_calls[:MOST_CALLS]
@@ -111,7 +111,7 @@ def _outline(old: Sequence[Message]) -> str:
     """Summarises the messages without a model."""
     parts = []
     if earlier := next((one.text for one in reversed(old) if is_summary(one)), ""):
-        parts.append(_shorten(_split_summary(earlier)[0], LONGEST // 2))
+        parts.append(_shorten(_split_summary(earlier)[0], LONGEST_SUMMARY // 2))
     calls = [call for message in old for call in message.tool_calls]
     if calls:
         times = Counter(call.name for call in calls).most_common(30)

@@ -17,8 +17,8 @@ from forge.core.result import Attachment
 from forge.network.body import Response
 
 API = "https://slack.com/api"
-LONGEST = 4_000  # UTF-16 units of a message: what Slack recommends
-LARGEST = 50_000_000  # bytes of a file
+LONGEST_MESSAGE = 4_000  # UTF-16 units of a message: what Slack recommends
+LARGEST_FILE = 50_000_000  # bytes of a file
 _JSON = "application/json; charset=utf-8"
 _ADVICE = {
     "channel_not_found": "Check the channel's id; the bot must be a member of a private channel.",
@@ -65,13 +65,13 @@ class Slack:
                 "no Slack channel is set", ErrorKind.CONFIG, "Set chat_id in the channel's entry, or pass a target."
             )
         for file in attachments:
-            if len(file.data) > LARGEST:
+            if len(file.data) > LARGEST_FILE:
                 message = (
-                    f"{file.name or 'the file'} has {len(file.data):,} bytes; the maximum for Slack is {LARGEST:,}"
+                    f"{file.name or 'the file'} has {len(file.data):,} bytes; the maximum for Slack is {LARGEST_FILE:,}"
                 )
                 raise ToolError(message, ErrorKind.USER, "Send less.")
         text = sendable(text) if text.strip() else ", ".join(file_name(one) for one in attachments)
-        for piece in split_text(text, LONGEST):
+        for piece in split_text(text, LONGEST_MESSAGE):
             reply = await self._call_api("chat.postMessage", {"channel": channel, "text": escape_mentions(piece)})
             channel = str(reply.get("channel") or channel)  # the id, which files need
         if attachments:

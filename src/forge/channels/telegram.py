@@ -14,8 +14,8 @@ from forge.core.result import Attachment
 from forge.network.body import Response
 
 API = "https://api.telegram.org"
-LONGEST = 4_096  # UTF-16 units of a message
-LARGEST = 50_000_000  # bytes of a file
+LONGEST_MESSAGE = 4_096  # UTF-16 units of a message
+LARGEST_FILE = 50_000_000  # bytes of a file
 
 
 class Telegram:
@@ -36,13 +36,13 @@ class Telegram:
         if not chat:
             raise ToolError("no chat is set", ErrorKind.CONFIG, "Set chat_id in the channel's entry, or pass a target.")
         for file in attachments:
-            if len(file.data) > LARGEST:
+            if len(file.data) > LARGEST_FILE:
                 raise ToolError(
-                    f"{file.name or 'the file'} has {len(file.data):,} bytes; the maximum for Telegram is {LARGEST:,}",
+                    f"{file.name or 'the file'} has {len(file.data):,} bytes; Telegram's maximum is {LARGEST_FILE:,}",
                     ErrorKind.USER,
                     "Send less.",
                 )
-        for piece in split_text(sendable(text), LONGEST):
+        for piece in split_text(sendable(text), LONGEST_MESSAGE):
             body = json.dumps({"chat_id": chat, "text": piece}).encode()
             await self._call_api("sendMessage", body, "application/json")
         for file in attachments:

@@ -24,8 +24,8 @@ from forge.core.result import Attachment
 from forge.network.address import read_url
 from forge.network.body import Response
 
-LONGEST = 40_000  # UTF-16 units of a message: what Slack takes
-LARGEST = 50_000_000  # bytes of all files of a message
+LONGEST_MESSAGE = 40_000  # UTF-16 units of a message: what Slack takes
+LARGEST_FILES = 50_000_000  # bytes of all files of a message
 
 Files = Literal["named", "json", "multipart"]
 
@@ -56,10 +56,10 @@ class Webhook:
     async def send(self, text: str, attachments: Sequence[Attachment] = (), *, to: str = "") -> None:
         taken: Sequence[Attachment] = () if self._files == "named" else attachments
         why = "not attached"
-        if sum(len(one.data) for one in taken) > LARGEST:
-            taken, why = (), f"not attached: the maximum is {LARGEST:,} bytes"
+        if sum(len(one.data) for one in taken) > LARGEST_FILES:
+            taken, why = (), f"not attached: the maximum is {LARGEST_FILES:,} bytes"
         named = list_file_names(attachments, why) if attachments and not taken else ""
-        parts = split_text("\n".join(part for part in (sendable(text), named) if part), LONGEST)
+        parts = split_text("\n".join(part for part in (sendable(text), named) if part), LONGEST_MESSAGE)
         for number, piece in enumerate(parts or ([""] if taken else []), 1):
             payload = {"text": escape_mentions(piece), **({"channel": to} if to else {})}
             await self._post(payload, taken if number >= len(parts) else ())  # with the last part of the text

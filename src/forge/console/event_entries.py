@@ -23,7 +23,7 @@ from forge.durable.store.events import (
 )
 from forge.durable.store.rows import RunInfo
 
-LONGEST = 32_768  # characters of a text in a list or a stream
+LONGEST_TEXT = 32_768  # characters of a text in a list or a stream
 LONGEST_WHOLE = 8_000_000  # … of one event that is asked for by its number
 MOST_ITEMS = 2_000  # of a list in an event
 MOST_RUNS = 500  # of a family
@@ -70,7 +70,7 @@ def entries_after(store: RunStore, after: int, also: Collection[int], limit: int
 
 
 def of_runs(
-    store: RunStore, ids: Sequence[str], after: int, limit: int, longest: int = LONGEST
+    store: RunStore, ids: Sequence[str], after: int, limit: int, longest: int = LONGEST_TEXT
 ) -> tuple[list[EventEntry], int | None]:
     """Returns the entries, and the number after which there are more; None at the end. Texts are cut at `longest`."""
     found = store.read_events(lambda connection: read_events(connection, ids, max(0, after), limit))
@@ -112,7 +112,7 @@ def family(store: RunStore, run: RunInfo) -> list[RunInfo]:
     return found[:MOST_RUNS]
 
 
-def build_entry(number: int, run: str, event: str | Mapping[str, Any], limit: int = LONGEST) -> EventEntry:
+def build_entry(number: int, run: str, event: str | Mapping[str, Any], limit: int = LONGEST_TEXT) -> EventEntry:
     """Builds an entry: long texts are cut, attachments only named, and a waiting call is distinguished from a failed
     one.
     """
@@ -183,7 +183,7 @@ def _whole(pieces: list[EventEntry], read: list[dict[str, Any]]) -> EventEntry:
 def _belong_together(first: Mapping[str, Any], event: Mapping[str, Any], length: int) -> bool:
     if first["event"] != event["event"] or _call(first) != _call(event) or first.get("agent") != event.get("agent"):
         return False
-    return length + len(event["text"]) <= LONGEST
+    return length + len(event["text"]) <= LONGEST_TEXT
 
 
 def _call(event: Mapping[str, Any]) -> Any:
@@ -227,7 +227,7 @@ def _find(store: RunStore, ids: Sequence[str], number: int) -> StoredEvent:
     return found
 
 
-def _entry_of(stored: StoredEvent, limit: int = LONGEST) -> EventEntry:
+def _entry_of(stored: StoredEvent, limit: int = LONGEST_TEXT) -> EventEntry:
     entry = build_entry(stored.number, stored.run, stored.text, limit)
     entry.row = stored.row
     return entry

@@ -15,7 +15,7 @@ from forge.permissions.questions import request_text
 from forge.project.runs.durable_runs import build_request
 
 BRIEF = 400  # characters of a prompt or an answer in a list
-LONGEST = 100_000
+LONGEST_TEXT = 100_000
 MOST_UP = 50  # runs above one
 RERUN_OF = "rerun_of"  # in a run's scope: the run that it repeats
 
@@ -25,7 +25,7 @@ def run_shape(run: RunInfo, *, whole: bool = False) -> dict[str, Any]:
     spent: Mapping[str, Any] = result or run.spent
     error = result.get("error")
     text = str(result.get("text", ""))
-    most = LONGEST if whole else BRIEF
+    most = LONGEST_TEXT if whole else BRIEF
     return {
         **{name: getattr(run, name) for name in _PLAIN},
         "prompt": _brief(run.prompt, most),
@@ -124,7 +124,7 @@ def waiting_text(console: ConsoleState, run: RunInfo, runs: dict[str, RunInfo]) 
         "session": run.session,
         "agent": run.agent,
         "prompt": _brief(root.prompt),
-        "text": _brief(text, LONGEST),
+        "text": _brief(text, LONGEST_TEXT),
         "since": run.updated,
     }
 
@@ -153,7 +153,7 @@ def message_shape(console: ConsoleState, message: Message) -> dict[str, Any]:
     if not wire["attachments"]:
         del wire["attachments"]
     masked: dict[str, Any] = console.secrets.mask_everything(wire)
-    masked["text"] = _brief(str(masked.get("text", "")), LONGEST)
+    masked["text"] = _brief(str(masked.get("text", "")), LONGEST_TEXT)
     return masked
 
 

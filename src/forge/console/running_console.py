@@ -18,8 +18,8 @@ from forge.console.guard import Entrance, new_key
 from forge.workspace.state import data_file, replace_file
 
 FOLDER = "console"
-LARGEST = 20_000  # bytes
-MOST = 20  # consoles of one workspace
+LARGEST_FILE = 20_000  # bytes
+MOST_CONSOLES = 20  # consoles of one workspace
 SHORTEST_KEY = 64  # characters
 _KEPT = ("born", "workspace", "port", "pid")
 
@@ -91,7 +91,7 @@ def _read(path: Path | None) -> tuple[str, list[RunningConsole]]:
             status = os.fstat(file)
             if status.st_mode & 0o077 or (hasattr(os, "getuid") and status.st_uid != os.getuid()):
                 return "", []  # somebody else may know the key
-            told = json.loads(stream.read(LARGEST))
+            told = json.loads(stream.read(LARGEST_FILE))
         key = str(told["key"])
         running = [RunningConsole(key=key, **one) for one in told["running"]]
     except (OSError, ValueError, TypeError, KeyError):
@@ -102,7 +102,7 @@ def _read(path: Path | None) -> tuple[str, list[RunningConsole]]:
 def _write(path: Path | None, key: str, running: list[RunningConsole]) -> None:
     if path is None:
         return
-    told = {"key": key, "running": [{name: getattr(one, name) for name in _KEPT} for one in running[-MOST:]]}
+    told = {"key": key, "running": [{name: getattr(one, name) for name in _KEPT} for one in running[-MOST_CONSOLES:]]}
     with contextlib.suppress(OSError):  # then only --url does not work, and open pages do not outlive this console
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(path, json.dumps(told))

@@ -12,7 +12,7 @@ from typing import Any
 
 LONGEST_NAME = 200  # characters of a tool's name or a call's id
 LONGEST_MESSAGE = 2_000  # characters of an unexpected exception's text
-DEEPEST = 100  # levels of data that are written out
+DEEPEST_DATA = 100  # levels of data that are written out
 MOST_VALUES = 100_000  # containers and objects of one value that are written out
 _SHORT_NUMBER = 10**18
 MOST_OBJECTS = 1_000  # of one value, whose attributes are written out
@@ -185,7 +185,7 @@ def _describe(value: Any, above: tuple[int, ...], left: Iterator[int]) -> Any:
         return value if math.isfinite(value) else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
     if id(value) in above:
         return f"[the {type(value).__name__} above]"
-    if len(above) > DEEPEST or next(left, None) is None:
+    if len(above) > DEEPEST_DATA or next(left, None) is None:
         return "[nested too deeply to be shown]"
     within = (*above, id(value))
     try:

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
-LONGEST = 2_000  # characters of a pattern
+LONGEST_PATTERN = 2_000  # characters of a pattern
 MOST_REPEATED = 1_000  # copies that a pattern's counts make of something
 PIECE = 1024 * 1024  # characters searched at once, so that the clock is looked at in between
 OVERLAP = 64 * 1024  # characters that two pieces share
-SECONDS = 2.0  # of one clock
+CLOCK_SECONDS = 2.0  # of one clock
 MOST_SPANS = 10_000  # matches of one pattern in one text that are kept apart; more become one
 
 _COUNT = re.compile(r"\{(\d+)(?:,(\d*))?\}")
@@ -41,7 +41,7 @@ class TooLong(Exception):
 class SearchClock:
     """Ends searches that take too long, all of one call together."""
 
-    def __init__(self, seconds: float = SECONDS, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float = CLOCK_SECONDS, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._end = now() + seconds
 
@@ -103,8 +103,8 @@ class Pattern:
 def _check(source: str) -> None:
     if not source:
         raise PatternError("it is empty, and would match everywhere")
-    if len(source) > LONGEST:
-        raise PatternError(f"it has {len(source):,} characters; the limit is {LONGEST:,}")
+    if len(source) > LONGEST_PATTERN:
+        raise PatternError(f"it has {len(source):,} characters; the limit is {LONGEST_PATTERN:,}")
     if (repeated := _count_repeats(source)) > MOST_REPEATED:
         raise PatternError(
             f"its counts such as {{100}} repeat a part {repeated:,} times; the limit is {MOST_REPEATED:,}"

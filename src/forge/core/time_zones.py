@@ -8,7 +8,7 @@ from forge.core.arguments.explain import near
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief
 
-LONGEST = 64  # characters of a zone's name
+LONGEST_NAME = 64  # characters of a zone's name
 
 
 def zone_name(written: str) -> str:
@@ -41,7 +41,7 @@ def _exists(name: str) -> bool:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # unknown, a path, a directory of zones
         return False
-    return len(name) <= LONGEST
+    return len(name) <= LONGEST_NAME
 
 
 def _find_zone(name: str) -> str:

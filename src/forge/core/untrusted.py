@@ -10,7 +10,7 @@ from typing import Any
 
 from forge.core.plain_values import sendable
 
-LONGEST = 2_000  # characters of a description
+LONGEST_DESCRIPTION = 2_000  # characters of a description
 LONGEST_TITLE = 60  # characters of a title
 _FEW = 8  # characters read per character that stays: invisible ones are many and cheap to send
 _ESCAPES = re.compile(  # terminal commands: whole sequences, so that their letters and digits do not stay behind
@@ -30,7 +30,7 @@ _TEXTS = frozenset({"description", "title", "$comment"})  # of a schema: for rea
 _VALUES = frozenset({"enum", "const", "default", "examples", "example", "required", "pattern"})  # compared with data
 
 
-def clean(text: object, limit: int = LONGEST) -> str:
+def clean(text: object, limit: int = LONGEST_DESCRIPTION) -> str:
     """Returns the text without terminal sequences, control and invisible characters, cut to `limit` characters.
 
     Lines and tabs stay. A value that is not a string becomes "". A text that is cut ends in `…`.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from forge.core.files import NOT_REGULAR, open_regular
 
-LARGEST = 256 * 1024  # bytes
+LARGEST_YAML = 256 * 1024  # bytes
 MOST_READ = 8 * 1024 * 1024  # characters that are read again because of tabs
 
 _PLAIN = (ValueError, RecursionError, OverflowError, UnicodeDecodeError)
@@ -37,7 +37,7 @@ class Unreadable(ValueError):
         self.is_syntax = is_syntax  # the text is not YAML at all
 
 
-def bounded_text(path: Path, largest: int = LARGEST) -> str:
+def bounded_text(path: Path, largest: int = LARGEST_YAML) -> str:
     """Returns the text of a regular file of at most so many bytes. Raises `Unreadable`."""
     name = str(path)
     try:
@@ -143,13 +143,13 @@ Read = TypeVar("Read")
 
 PROBLEM = "found a tab character where an indentation space is expected"
 STAND_IN = "\ue0f1"  # of a private range: no document has it by accident
-MOST = 64 * 1024 * 1024  # characters that are read again in all
+MOST_READ_AGAIN = 64 * 1024 * 1024  # characters that are read again in all
 
 _BLANK = r"(?m)^[ \t]*\t[ \t]*$"
 
 
 def read_with_tabs(
-    text: str, read: Callable[[str], Read], refusal: type[Exception], most: int = MOST
+    text: str, read: Callable[[str], Read], refusal: type[Exception], most: int = MOST_READ_AGAIN
 ) -> tuple[str, Read]:
     """Returns the value of `read` and the text that it took: where a tab stops it, it reads again with a stand-in."""
     again, first, is_free = 0, True, STAND_IN not in text

@@ -131,7 +131,7 @@ class EvalRun:
 
 # Reads a file of cases: Forge's own format, or a dataset of pydantic-evals; YAML or JSON.
 
-LARGEST = 4 * 1024 * 1024  # bytes
+LARGEST_FILE = 4 * 1024 * 1024  # bytes
 BOUNDS = Bounds(levels=50, aliases=100, values=200_000)
 
 _FILE = ("name", "workspace", "cases", "evaluators", "report_evaluators", "$schema")
@@ -183,7 +183,7 @@ def read_cases(path: str | os.PathLike[str], *, skip_unsupported: bool = False) 
 
 
 def _load(file: Path) -> Mapping[str, Any]:
-    text = bounded_text(file, LARGEST)
+    text = bounded_text(file, LARGEST_FILE)
     if file.suffix.lower() == ".json":
         try:
             document = json.loads(text)

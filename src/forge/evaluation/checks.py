@@ -18,7 +18,7 @@ from forge.core.provider import ModelRequest, Provider
 from forge.evaluation.cases import EvalCase, EvalExpect, apply_evaluator, read_json
 from forge.testing.called import assert_called, assert_called_in_order, assert_not_called
 
-LONGEST = 1_000_000  # bytes of a file that is compared
+LARGEST_FILE = 1_000_000  # bytes of a file that is compared
 USUAL = ("answer", "task_completion", "converse")  # ends of a run that has an answer
 
 
@@ -106,7 +106,7 @@ def _check_file(name: str, expected: Any, workspace: Path) -> Iterator[str]:
     path = workspace / name
     try:
         with os.fdopen(open_regular(path), "rb") as stream:
-            text = stream.read(LONGEST).decode("utf-8", "replace")
+            text = stream.read(LARGEST_FILE).decode("utf-8", "replace")
     except OSError as error:
         if expected is not None:
             yield f"the file {name} cannot be read after the run: {error.strerror}"

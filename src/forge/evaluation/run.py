@@ -244,7 +244,7 @@ def fill_workspace(case: EvalCase, folder: Path) -> Path:
 
 # Records the answers of a model to a file, and replays them without a network.
 
-LARGEST = 256 * 1024 * 1024  # bytes
+LARGEST_RECORDING = 256 * 1024 * 1024  # bytes
 WORKSPACE = "<forge-eval-workspace>"  # in the file, for the directory of a run: each has its own
 
 
@@ -308,8 +308,8 @@ class Recording:
         number = 0
         try:
             file = Path(path)
-            if file.stat().st_size > LARGEST:
-                raise ValueError(f"it is larger than {LARGEST // 1024**2} MiB")
+            if file.stat().st_size > LARGEST_RECORDING:
+                raise ValueError(f"it is larger than {LARGEST_RECORDING // 1024**2} MiB")
             for line in file.read_text("utf-8").splitlines():
                 number += 1
                 self._take(json.loads(line))

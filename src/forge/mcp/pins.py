@@ -22,7 +22,7 @@ from forge.workspace.state import replace_file
 from forge.workspace.state.sealing import find_change, is_sealed_place, seal
 
 VERSION = 1
-LARGEST = 64 * 1024 * 1024  # bytes of a file that is read
+LARGEST_FILE = 64 * 1024 * 1024  # bytes of a file that is read
 SEAL = "seal"
 PATIENCE = 10.0  # seconds to wait for another process
 PINNED = ("title", "description", "inputSchema", "outputSchema", "annotations")
@@ -279,9 +279,9 @@ def load_document(path: Path) -> dict[str, Any]:
     with os.fdopen(file, "rb") as stream:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise ValueError("it is not a regular file")
-        raw = stream.read(LARGEST + 1)
-    if len(raw) > LARGEST:
-        raise ValueError(f"it is larger than {LARGEST:,} bytes")
+        raw = stream.read(LARGEST_FILE + 1)
+    if len(raw) > LARGEST_FILE:
+        raise ValueError(f"it is larger than {LARGEST_FILE:,} bytes")
     document = json.loads(raw)
     if not isinstance(document, dict) or not isinstance(document.get("version"), int):
         raise ValueError("it has no version")
@@ -296,7 +296,7 @@ def load_document(path: Path) -> dict[str, Any]:
 
 def reseal_pins(path: Path) -> None:
     """Seals the approvals that a person accepts as they are. Raises `OSError` or `ValueError`."""
-    document = json.loads(read_regular(path, LARGEST, os.O_NOFOLLOW))
+    document = json.loads(read_regular(path, LARGEST_FILE, os.O_NOFOLLOW))
     document.pop(SEAL, None)
     _write(path, document)
 

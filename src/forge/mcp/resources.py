@@ -15,7 +15,7 @@ from forge.core.result import Attachment, ToolResult
 from forge.core.spec import ToolOptions
 from forge.core.tool import FunctionTool
 
-LARGEST = 8 * 1024 * 1024  # bytes of one resource
+LARGEST_RESOURCE = 8 * 1024 * 1024  # bytes of one resource
 
 Completion = Callable[[str], Iterable[str]] | Collection[str]
 """The values of a parameter: a collection, or a function of the text so far."""
@@ -109,9 +109,11 @@ def contents_of(value: Any, media_type: str = "") -> tuple[Attachment, ...]:
     parts = list(value) if isinstance(value, list | tuple) and _holds_contents(value) else [value]
     contents = tuple(_content_of(part, media_type) for part in parts)
     size = sum(len(one.data) for one in contents)
-    if size > LARGEST:
+    if size > LARGEST_RESOURCE:
         raise ToolError(
-            f"the resource has {size:,} bytes, the limit is {LARGEST:,}", ErrorKind.USER, "Read a smaller part."
+            f"the resource has {size:,} bytes, the limit is {LARGEST_RESOURCE:,}",
+            ErrorKind.USER,
+            "Read a smaller part.",
         )
     return contents
 

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 Vector = Sequence[float]
 
 BATCH = 64  # texts of one request
-LONGEST = 8_000  # characters of a text
+LONGEST_TEXT = 8_000  # characters of a text
 MAX_BYTES = 32 * 1024 * 1024  # of an answer
-SECONDS = 30.0
+REQUEST_SECONDS = 30.0
 
 
 class Embedder(Protocol):
@@ -91,7 +91,7 @@ class Endpoint:
         key_env: str = "",
         dimensions: int = 0,
         batch: int = BATCH,
-        seconds: float = SECONDS,
+        seconds: float = REQUEST_SECONDS,
     ) -> None:
         address = url.rstrip("/")
         self.url = address if address.endswith("/embeddings") else f"{address}/embeddings"
@@ -106,7 +106,7 @@ class Endpoint:
         vectors: list[Vector] = []
         for start in range(0, len(texts), self._batch):
             vectors += await self._request_vectors(
-                [text[:LONGEST] or " " for text in texts[start : start + self._batch]]
+                [text[:LONGEST_TEXT] or " " for text in texts[start : start + self._batch]]
             )
         return vectors
 

@@ -365,7 +365,7 @@ def damage_error(what: str) -> sqlite3.DatabaseError:
 # Cuts a note into searchable pieces: a section, or a few of its paragraphs.
 
 ENOUGH = 500  # characters after which a blank line ends a piece
-MOST = 1_000  # characters of a piece; an embedding model reads hardly more
+LONGEST_PIECE = 1_000  # characters of a piece; an embedding model reads hardly more
 
 _HEADING = re.compile(r"#{1,6}\s")
 _FENCE = re.compile(r"\s{0,3}(```|~~~)")
@@ -403,7 +403,7 @@ def _groups(text: str) -> Iterator[list[tuple[int, str]]]:
         line = raw.rstrip("\r\n")
         is_heading = not in_code and _HEADING.match(line) is not None
         is_blank = not line.strip()
-        if group and ((is_heading and has_body) or (is_blank and size >= ENOUGH) or size + len(line) > MOST):
+        if group and ((is_heading and has_body) or (is_blank and size >= ENOUGH) or size + len(line) > LONGEST_PIECE):
             yield group
             group, size, has_body = [], 0, False
         if is_blank and not group:
@@ -422,7 +422,7 @@ def _cut_group(lines: list[tuple[int, str]]) -> Iterator[NoteChunk]:
     if not lines:
         return
     text = "\n".join(line for _, line in lines)
-    for start in range(0, len(text), MOST):  # several only if a single line is too long
-        piece = text[start : start + MOST]
+    for start in range(0, len(text), LONGEST_PIECE):  # several only if a single line is too long
+        piece = text[start : start + LONGEST_PIECE]
         if piece.strip():
             yield NoteChunk(piece, lines[0][0], lines[-1][0])

@@ -278,7 +278,7 @@ def _ordinal(name: str) -> int:
 
 # Writes summaries of sessions into the memory, so that a later session can recall them.
 
-LONGEST = 8_000  # characters of a summary
+LONGEST_SUMMARY = 8_000  # characters of a summary
 
 Summarise = Callable[[Sequence[Message]], Awaitable[str | Message]]
 
@@ -305,8 +305,8 @@ async def remember_session(
     text = (secrets or Secrets()).mask_all(text)
     if not text:
         return None
-    if len(text) > LONGEST:
-        text = f"{text[:LONGEST].rstrip()} [… {len(text) - LONGEST:,} more characters]"
+    if len(text) > LONGEST_SUMMARY:
+        text = f"{text[:LONGEST_SUMMARY].rstrip()} [… {len(text) - LONGEST_SUMMARY:,} more characters]"
     heading = " ".join((secrets or Secrets()).mask_all(title).split())[:100]
     written: WrittenEntry = await in_thread(lambda: memory.write(text, "today", heading, labels))
     return written

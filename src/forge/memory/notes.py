@@ -28,8 +28,8 @@ from forge.workspace.state import NAME, explain_unusable, state_directory
 from forge.workspace.text import DecodedText, decode, split_lines
 
 EVERGREEN = "MEMORY.md"
-LARGEST = 8 * 1024 * 1024  # bytes of a note
-DEEPEST = 5  # levels of nested directories
+LARGEST_NOTE = 8 * 1024 * 1024  # bytes of a note
+DEEPEST_FOLDERS = 5  # levels of nested directories
 STABLE_AFTER = 2_000_000_000  # nanoseconds: a younger file may be written again without a new timestamp
 
 _DATED = re.compile(r"(\d{4})-(\d{2})-(\d{2})(?!\d)")
@@ -64,7 +64,7 @@ class Notes:
         top = open_directory(self._top())
         folders: list[str] = []
         try:
-            found = dict(_stamps(top, "", DEEPEST, folders))
+            found = dict(_stamps(top, "", DEEPEST_FOLDERS, folders))
             self.has_folders = bool(folders)
             return found
         except OSError as error:
@@ -83,12 +83,12 @@ class Notes:
             raise
         with open(descriptor, "rb") as file, explain_errors(name):
             before = os.fstat(descriptor)
-            content = file.read(LARGEST + 1)
+            content = file.read(LARGEST_NOTE + 1)
             after = os.fstat(descriptor)
-        if len(content) > LARGEST:
+        if len(content) > LARGEST_NOTE:
             raise ToolError(
-                f"{quote_path(name)} has {max(after.st_size, LARGEST + 1):,} bytes; the maximum for a note is"
-                f" {LARGEST:,}",
+                f"{quote_path(name)} has {max(after.st_size, LARGEST_NOTE + 1):,} bytes; the maximum for a note is"
+                f" {LARGEST_NOTE:,}",
                 ErrorKind.USER,
                 "Split it into several notes.",
             )
@@ -117,9 +117,9 @@ class Notes:
         with lock_directories([location]):
             note = self.read(name)
             after, lines = append_entry(decode_note(name, note.content) if note else None, entry)
-            if len(after) > LARGEST:
+            if len(after) > LARGEST_NOTE:
                 raise ToolError(
-                    f"{quote_path(name)} would have {len(after):,} bytes; the maximum for a note is {LARGEST:,}",
+                    f"{quote_path(name)} would have {len(after):,} bytes; the maximum for a note is {LARGEST_NOTE:,}",
                     ErrorKind.USER,
                     "Write less, or ask the person to shorten the note.",
                 )
@@ -259,7 +259,7 @@ def _outside_error(path: str) -> ToolError:
 
 
 BEGIN, END = "<!-- labels: ", "<!-- /labels -->"
-MOST = 10  # labels in a mark
+MOST_LABELS = 10  # labels in a mark
 
 _BEGIN = re.compile(r"\s*<!-- labels: (.*?)\s*(?:-->)?\s*")
 _UNSAFE = re.compile(r"[^\w .:/@*-]|--+")  # of an origin: it must not end the comment or the label
@@ -279,7 +279,7 @@ def mark_entry(content: str, labels: Iterable[Label]) -> str:
     if not listed:
         return content
     inner = content.replace("<!-- /labels", "<!-- (/labels")
-    return f"{BEGIN}{'; '.join(listed[:MOST])} -->\n{inner}\n{END}"
+    return f"{BEGIN}{'; '.join(listed[:MOST_LABELS])} -->\n{inner}\n{END}"
 
 
 def find_entry_labels(text: str, first: int = 1, last: float = float("inf")) -> tuple[Label, ...]:

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from forge.core.errors import ErrorKind
 from forge.core.provider import NotSetUp, Provider, ProviderError
 from forge.models.credentials.tokens import Door, check_package, given_token, refused_error
-from forge.models.http.fetch import SECONDS, FetchedResponse, read_document
+from forge.models.http.fetch import FETCH_SECONDS, FetchedResponse, read_document
 from forge.models.http.outgoing import Mask, Sign, clean_message
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class _Transport:
     async def send(self, request: HttpRequest, **_: Any) -> _Answer:
         content = request.content
         content = urlencode(content) if isinstance(content, Mapping) else content
-        door, seconds = Door(_ACTION), 3.0 if request.url.startswith(_MACHINES) else SECONDS
+        door, seconds = Door(_ACTION), 3.0 if request.url.startswith(_MACHINES) else FETCH_SECONDS
         return _Answer(
             request, await door.fetch(request.method, request.url, request.headers, content, seconds), door.mask
         )

@@ -268,7 +268,7 @@ def _render_turn(turn: Any) -> str:
 # `arguments` may be a text, which is sent unchanged; use it to send broken JSON.
 
 
-LARGEST = 1024 * 1024  # bytes
+LARGEST_SCRIPT = 1024 * 1024  # bytes
 BOUNDS = Bounds(levels=50, aliases=0, values=100_000)
 
 ScriptPart = str | ToolCall | BaseException | ReasoningDelta
@@ -304,7 +304,7 @@ class ModelScript(NamedTuple):
 def read_script(path: Path) -> ModelScript:
     """Returns the script in a file. Raises `ProviderError` that names the line or the turn."""
     try:
-        text = bounded_text(path, LARGEST)
+        text = bounded_text(path, LARGEST_SCRIPT)
         turns = list(_from_json(text)) if path.suffix.lower() == ".json" else _from_yaml(text)
         titles = [turn for turn in turns if isinstance(turn.value, dict) and turn.value.keys() == {"title"}]
         turns = [turn for turn in turns if turn not in titles]

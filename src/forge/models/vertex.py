@@ -18,7 +18,7 @@ from forge.models.anthropic import Anthropic
 from forge.models.credentials.tokens import CachedToken, Door, Token, check_package, given_token
 from forge.models.gemini import Gemini
 from forge.models.http.events import SentEvent
-from forge.models.http.fetch import SECONDS
+from forge.models.http.fetch import FETCH_SECONDS
 from forge.models.http.outgoing import Sign, clean_message
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ async def _refresh(door: Door, credentials: Credentials) -> Token:
     def request(
         url: str, method: str = "GET", body: Any = None, headers: Any = None, timeout: Any = None, **_: Any
     ) -> _Answer:
-        seconds = timeout if isinstance(timeout, int | float) else SECONDS
+        seconds = timeout if isinstance(timeout, int | float) else FETCH_SECONDS
         return _Answer(*door.send(method, url, headers or {}, body, seconds))
 
     await door.run(lambda: credentials.refresh(request))

@@ -161,7 +161,7 @@ def _find_in_local_nat64(address: IPv6Address) -> Iterator[IPv4Address]:
 # Reads a URL once, so that the judged URL is the one that is connected to.
 
 
-LONGEST = 8_192  # characters of a URL
+LONGEST_URL = 8_192  # characters of a URL
 PORTS = {"http": 80, "https": 443}
 
 _URL = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://([^/?#]*)([^?#]*)(\?[^#]*)?(?:#.*)?", re.DOTALL)
@@ -201,8 +201,8 @@ class Url:
 
 def read_url(text: str) -> Url:
     """Parses a URL. Raises `ToolError` that says what is wrong with it."""
-    if len(text) > LONGEST:
-        _refuse(f"the URL is longer than {LONGEST} characters", "Shorten it, or send the data as a body.")
+    if len(text) > LONGEST_URL:
+        _refuse(f"the URL is longer than {LONGEST_URL} characters", "Shorten it, or send the data as a body.")
     if control := _CONTROL.search(text):
         _refuse(f"the URL has a control character ({control[0]!r})", _EXAMPLE)
     if text != text.strip():

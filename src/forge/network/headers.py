@@ -16,8 +16,8 @@ Headers = Mapping[str, str] | Iterable[tuple[str, str]]
 Pairs = list[tuple[str, str]]
 
 USER_AGENT = "forge-tools"
-MOST = 100
-LONGEST = 32 * 1024  # bytes of all headers together
+MOST_HEADERS = 100
+LONGEST_HEADERS = 32 * 1024  # bytes of all headers together
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -44,8 +44,10 @@ _HARMLESS = frozenset(["accept", "accept-language", "user-agent", "cache-control
 def check_headers(headers: Headers) -> Pairs:
     """Returns a caller's headers with lower-case names. Raises `ToolError` for headers that may not be sent."""
     pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
-    if len(pairs) > MOST or sum(len(name) + len(value) for name, value in pairs) > LONGEST:
-        raise _header_error(f"more than {MOST} headers, or more than {LONGEST // 1024} KiB of them", "Send fewer.")
+    if len(pairs) > MOST_HEADERS or sum(len(name) + len(value) for name, value in pairs) > LONGEST_HEADERS:
+        raise _header_error(
+            f"more than {MOST_HEADERS} headers, or more than {LONGEST_HEADERS // 1024} KiB of them", "Send fewer."
+        )
     return [
         (name.lower(), value.strip(" \t"))
         for name, value in pairs

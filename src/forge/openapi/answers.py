@@ -15,7 +15,7 @@ from forge.network.body import Response
 from forge.openapi.document import BrokenOperation, Document
 from forge.openapi.operations import ApiOperation
 
-LARGEST = 8 * 1024 * 1024  # bytes of an answer
+LARGEST_ANSWER = 8 * 1024 * 1024  # bytes of an answer
 LARGE = 64 * 1024  # bytes: a larger answer is read in a thread
 WIDTH = 160  # characters: a shorter part of JSON stays on one line
 
@@ -124,7 +124,7 @@ def _attachment(operation: ApiOperation, answer: Response) -> Attachment:
 # --- Removes undescribed values from an answer, to save tokens.
 
 
-DEEPEST = 60
+DEEPEST_ANSWER = 60
 _OPEN = ("additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames", "not", "if")
 
 
@@ -152,7 +152,7 @@ class Trimmer:
         return self._trim_value(value, (schema,), 0) if isinstance(schema, Mapping) else (value, 0)
 
     def _trim_value(self, value: Any, schemas: tuple[Any, ...], depth: int) -> tuple[Any, int]:
-        if not schemas or depth > DEEPEST or not isinstance(value, dict | list):
+        if not schemas or depth > DEEPEST_ANSWER or not isinstance(value, dict | list):
             return value, 0
         shape = self._shape(schemas)
         if isinstance(value, list):

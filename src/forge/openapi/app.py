@@ -18,7 +18,7 @@ from forge.network.address import Url, read_url
 from forge.network.body import Response
 from forge.network.client import fetch
 from forge.network.headers import RequestLimits
-from forge.openapi.document import LARGEST, Document, parse_document, unreadable
+from forge.openapi.document import LARGEST_JSON, Document, parse_document, unreadable
 
 if TYPE_CHECKING:
     import httpcore2
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
 """An app such as `FastAPI()` or `Starlette()`: called with the scope, `receive` and `send`."""
 
-SECONDS = 60.0  # to start, and to stop
+LIFESPAN_SECONDS = 60.0  # to start, and to stop
 HOST = "in-process.invalid"  # the name of no server: `.invalid` never leads anywhere
 
 log = logging.getLogger(__name__)
@@ -96,10 +96,10 @@ class AppServer:
         self._life = asyncio.create_task(self._live(started))
         _starting.reset(token)
         try:
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(LIFESPAN_SECONDS):
                 problem = await started
         except TimeoutError:
-            problem = f"it was not ready after {SECONDS:g} s"
+            problem = f"it was not ready after {LIFESPAN_SECONDS:g} s"
         except asyncio.CancelledError:
             self._life.cancel()
             raise
@@ -116,12 +116,12 @@ class AppServer:
         for one in self._requests:
             one.cancel()
         if self._requests:
-            await asyncio.wait(self._requests, timeout=SECONDS)
+            await asyncio.wait(self._requests, timeout=LIFESPAN_SECONDS)
         if self._life is not None:
             self._stop.set()
-            _, late = await asyncio.wait({self._life}, timeout=SECONDS)
+            _, late = await asyncio.wait({self._life}, timeout=LIFESPAN_SECONDS)
             for one in late:
-                log.warning("the app %s did not stop within %g s", _name(self._app), SECONDS)
+                log.warning("the app %s did not stop within %g s", _name(self._app), LIFESPAN_SECONDS)
                 one.cancel()
 
     async def read_document(self) -> Document:
@@ -137,7 +137,7 @@ class AppServer:
                 raise
             except Exception as error:  # the app's own code
                 raise unreadable(name, f"app.openapi() raised {type(error).__name__}: {error}"[:300]) from None
-        limits = RequestLimits(read=SECONDS, total=SECONDS, size=LARGEST)
+        limits = RequestLimits(read=LIFESPAN_SECONDS, total=LIFESPAN_SECONDS, size=LARGEST_JSON)
         try:
             answer = await self.fetch("GET", f"{self._url.origin}/openapi.json", limits=limits, follow="same-host")
         except Exception as error:  # the app's own code

@@ -90,7 +90,7 @@ class Document:
 # --- Reads a document from a file or a server.
 
 
-SECONDS = 60.0
+FETCH_SECONDS = 60.0
 
 
 def is_url(spec: str) -> bool:
@@ -118,7 +118,7 @@ async def download(url: str, egress: Egress) -> tuple[bytes, str]:
     from forge.network.client import fetch
     from forge.network.headers import RequestLimits
 
-    limits = RequestLimits(read=SECONDS, total=SECONDS, size=LARGEST)
+    limits = RequestLimits(read=FETCH_SECONDS, total=FETCH_SECONDS, size=LARGEST_JSON)
     answer = await fetch("GET", url, egress=egress, limits=limits, follow="same-host")
     if answer.location:
         raise ToolError(
@@ -129,7 +129,7 @@ async def download(url: str, egress: Egress) -> tuple[bytes, str]:
     if answer.status != 200:
         raise unreadable(url[:200], f"the server answered {answer.status}", "Check the URL.")
     if answer.truncated:
-        raise unreadable(url[:200], f"it has more than {LARGEST // 1024 // 1024} MiB", "Make it smaller.")
+        raise unreadable(url[:200], f"it has more than {LARGEST_JSON // 1024 // 1024} MiB", "Make it smaller.")
     return answer.body, answer.url
 
 
@@ -139,13 +139,13 @@ def _read_content(path: Path) -> bytes:
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise unreadable(path.name, "it is not a regular file", "Name a file.")
-            content = file.read(LARGEST + 1)
+            content = file.read(LARGEST_JSON + 1)
     except OSError as error:
         raise unreadable(str(path), str(error.strerror), "Name an existing file.") from None
     except ValueError:  # a NUL byte in the name
         raise unreadable(repr(str(path)), "no such file", "Name an existing file.") from None
-    if len(content) > LARGEST:
-        raise unreadable(path.name, f"it has more than {LARGEST // 1024 // 1024} MiB", "Make it smaller.")
+    if len(content) > LARGEST_JSON:
+        raise unreadable(path.name, f"it has more than {LARGEST_JSON // 1024 // 1024} MiB", "Make it smaller.")
     return content
 
 
@@ -162,10 +162,10 @@ def _copy_data(root: Mapping[str, Any], name: str) -> Any:
 # --- Parses an OpenAPI document, JSON or YAML, into plain data within bounds.
 
 
-LARGEST = 64 * 1024 * 1024  # bytes of JSON
+LARGEST_JSON = 64 * 1024 * 1024  # bytes of JSON
 LARGEST_YAML = 16 * 1024 * 1024  # bytes: YAML takes a hundred times as long to read
 MOST_VALUES = 4_000_000  # values of JSON: the largest published documents have a million
-DEEPEST = 150  # levels
+DEEPEST_DOCUMENT = 150  # levels
 MOST_MERGED = 100_000  # entries that `<<` copies: a few lines can request billions
 
 _TAG = "tag:yaml.org,2002:"
@@ -248,9 +248,9 @@ def _loader() -> Any:
         def descend_resolver(self, parent: Any, index: Any) -> None:
             """Counts the depth of every node: the C code that calls this would recurse until the stack overflows."""
             self.depth += 1
-            if self.depth > DEEPEST:
+            if self.depth > DEEPEST_DOCUMENT:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"more than {DEEPEST} levels deep", parent.start_mark
+                    None, None, f"more than {DEEPEST_DOCUMENT} levels deep", parent.start_mark
                 )
 
         def ascend_resolver(self) -> None:
@@ -287,8 +287,8 @@ class _Builder:
             return self.built[key]
         if key in self.open:
             raise self._problem(node, "it contains itself")
-        if depth > DEEPEST:  # through aliases: one level of text may stand for many
-            raise self._problem(node, f"more than {DEEPEST} levels deep")
+        if depth > DEEPEST_DOCUMENT:  # through aliases: one level of text may stand for many
+            raise self._problem(node, f"more than {DEEPEST_DOCUMENT} levels deep")
         self.open.add(key)
         value: Any
         if isinstance(node, self.yaml.SequenceNode):

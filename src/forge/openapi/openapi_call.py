@@ -84,7 +84,7 @@ class OpenapiCall(
 
         from forge.core.execution.threads import in_thread
         from forge.network.egress import Egress
-        from forge.openapi.document import LARGEST, download, is_url, parse_document
+        from forge.openapi.document import LARGEST_JSON, download, is_url, parse_document
         from forge.openapi.source import openapi
         from forge.workspace.paths.open import read_file
 
@@ -93,7 +93,7 @@ class OpenapiCall(
             raw, url = await download(spec, Egress.current())
         else:
             try:
-                raw = await in_thread(lambda: read_file(scope, spec, LARGEST))
+                raw = await in_thread(lambda: read_file(scope, spec, LARGEST_JSON))
             except ToolError as error:
                 if error.kind is ErrorKind.NOT_FOUND and self._specs:
                     error.suggestion = f"The configured APIs are {', '.join(sorted(self._specs)[:20])}."

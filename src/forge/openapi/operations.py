@@ -17,7 +17,7 @@ from forge.network.client import METHODS
 from forge.network.egress import Egress
 from forge.openapi.document import BrokenOperation, Document
 
-MOST = 20_000  # operations of one document
+MOST_OPERATIONS = 20_000  # operations of one document
 LONGEST_NAME = 64
 
 _UNSAFE = re.compile(r"[^a-zA-Z0-9_-]+")
@@ -85,8 +85,8 @@ def operations_of(document: Document, prefix: str, problems: list[str]) -> list[
             problems.append(f"{one_line(path)}: {problem}")
             continue
         for method, raw in _methods(path, path_item, problems):
-            if len(found) == MOST:
-                problems.append(f"only the first {MOST:,} operations are offered")
+            if len(found) == MOST_OPERATIONS:
+                problems.append(f"only the first {MOST_OPERATIONS:,} operations are offered")
                 return found
             given = raw.get("operationId")
             own = _id(given) if isinstance(given, str) and given.strip() else safe_name(f"{method.lower()}{path}")

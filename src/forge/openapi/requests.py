@@ -259,7 +259,7 @@ _Spell = Callable[[str], str]
 _RESERVED = ":/?@!$'()*,;[]"  # without the characters that end a value: # & = +
 _DOTS = frozenset({"", ".", ".."})
 _SEPARATORS = {"form": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C", "tabDelimited": "%09"}
-_DEEPEST = 20
+_DEEPEST_ARGUMENTS = 20
 
 
 def encode_in_path(parameter: Parameter, value: Any) -> str:
@@ -315,10 +315,10 @@ def encode_in_cookie(parameter: Parameter, value: Any) -> Pairs:
 
 def flatten_value(name: str, value: Any, depth: int = 0) -> Iterable[tuple[str, str]]:
     """Yields `name[key]` pairs for nested values."""
-    if depth < _DEEPEST and isinstance(value, Mapping):
+    if depth < _DEEPEST_ARGUMENTS and isinstance(value, Mapping):
         for key, item in value.items():
             yield from flatten_value(f"{name}[{key}]", item, depth + 1)
-    elif depth < _DEEPEST and isinstance(value, list):
+    elif depth < _DEEPEST_ARGUMENTS and isinstance(value, list):
         for number, item in enumerate(value):
             yield from flatten_value(f"{name}[{number}]", item, depth + 1)
     elif value is not None:
@@ -371,7 +371,7 @@ def _check_segment(parameter: Parameter, spelled: str) -> str:
 # --- Encodes the bodies of requests in the format that a document requires.
 
 
-LARGEST = 64 * 1024 * 1024  # bytes
+LARGEST_BODY = 64 * 1024 * 1024  # bytes
 _BYTES = "base64:"
 _FILE = "file:"
 
@@ -407,8 +407,8 @@ def content_of(body: RequestBody, arguments: Mapping[str, Any]) -> tuple[str, by
         media, content = _encode_body(body, value)
     except UnicodeEncodeError:
         raise ToolError("the body contains an invalid character (a lone surrogate)", ErrorKind.VALIDATION) from None
-    if len(content) > LARGEST:
-        raise ToolError(f"the body has {len(content):,} bytes, the limit is {LARGEST:,}", ErrorKind.VALIDATION)
+    if len(content) > LARGEST_BODY:
+        raise ToolError(f"the body has {len(content):,} bytes, the limit is {LARGEST_BODY:,}", ErrorKind.VALIDATION)
     return media, content
 
 

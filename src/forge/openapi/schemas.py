@@ -11,7 +11,7 @@ from forge.core.untrusted import clean
 from forge.openapi.document import BrokenOperation, Document
 
 MOST_NODES = 2_000  # of one operation; the rest accepts anything
-DEEPEST = 30
+DEEPEST_SCHEMA = 30
 LONGEST_TEXT = 400  # characters of the description of a property
 LONGEST_EXAMPLE = 200
 
@@ -60,7 +60,7 @@ class Schemas:
         if isinstance(schema, bool):
             return schema
         self._nodes += 1
-        if not isinstance(schema, Mapping) or depth > DEEPEST or self._nodes > self._most:
+        if not isinstance(schema, Mapping) or depth > DEEPEST_SCHEMA or self._nodes > self._most:
             return {}
         if "$ref" in schema:
             return self._convert_reference(schema, depth)
@@ -164,7 +164,7 @@ class Schemas:
 def merge_object(document: Document, schema: Any, depth: int = 0) -> Mapping[str, Any] | None:
     """Merges a schema and its `allOf` into one object with `properties`; None for any other schema."""
     schema = document.resolve(schema)
-    if depth > DEEPEST or any(key in schema for key in ("oneOf", "anyOf", "not", "if", "patternProperties")):
+    if depth > DEEPEST_SCHEMA or any(key in schema for key in ("oneOf", "anyOf", "not", "if", "patternProperties")):
         return None
     if schema.get("type", "object") != "object" or schema.get("additionalProperties", False) is not False:
         return None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from forge.openapi.app import AppServer, AsgiApp
 
 SHOWN = 40  # operations; if there are more, all are hidden behind `tool_search`
-SECONDS = 60.0
+REQUEST_SECONDS = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +158,7 @@ class OpenApi:
             "category": Category.ADAPTER,
             "trust": "untrusted",
             "permissions": self._permissions,
-            "timeout": SECONDS if self._timeout is None else self._timeout,
+            "timeout": REQUEST_SECONDS if self._timeout is None else self._timeout,
             "hidden": len(selected) > SHOWN if self._hidden is None else self._hidden,
             "origin": f"openapi:{self.name}",
         }

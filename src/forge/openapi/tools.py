@@ -20,12 +20,12 @@ from forge.core.untrusted import one_line
 from forge.network.address import read_url
 from forge.network.client import fetch
 from forge.network.headers import SAFE, RequestLimits, key_header
-from forge.openapi.answers import LARGEST, AnswerReader
+from forge.openapi.answers import LARGEST_ANSWER, AnswerReader
 from forge.openapi.credentials import NONE, PlacedCredentials
 from forge.openapi.document import BrokenOperation, Document
 from forge.openapi.operations import ApiOperation, Servers
-from forge.openapi.requests import LARGEST as LARGEST_BODY
 from forge.openapi.requests import (
+    LARGEST_BODY,
     BodyFile,
     RequestBody,
     RequestPlan,
@@ -44,7 +44,7 @@ from forge.workspace.paths.open import read_file
 if TYPE_CHECKING:
     from forge.openapi.app import AppServer
 
-LONGEST = 300.0  # seconds of a request whose tool has no time-out
+LONGEST_REQUEST = 300.0  # seconds of a request whose tool has no time-out
 
 _TEMPLATE = re.compile(r"\{([^{}]{1,200})\}")
 _PATH = "/:@!$&'()*+,;=~%"  # characters that need no encoding in a path
@@ -150,8 +150,8 @@ class OperationTool(Tool):
             address = f"{address}{'&' if '?' in address else '?'}{'&'.join(needs.query)}"
         if cookies:
             headers.append(("Cookie", "; ".join(cookies)))
-        seconds = self.spec.timeout or LONGEST
-        limits = RequestLimits(connect=min(10.0, seconds), read=seconds, total=seconds, size=LARGEST)
+        seconds = self.spec.timeout or LONGEST_REQUEST
+        limits = RequestLimits(connect=min(10.0, seconds), read=seconds, total=seconds, size=LARGEST_ANSWER)
         # a redirect to another server is not followed: the data is meant for this one
         answer = await (fetch if api.app is None else api.app.fetch)(
             self.operation.method,

@@ -699,7 +699,7 @@ def _shorten(text: str) -> str:
 # Previews a call for the person who is asked: its changes, and the introduction of a new tool.
 
 
-SECONDS = 30.0  # that a preview may take
+PREVIEW_SECONDS = 30.0  # that a preview may take
 
 log = logging.getLogger(__name__)
 
@@ -715,7 +715,7 @@ async def preview_changes(ctx: ToolContext) -> str:
     Raises `ToolError` where it fails: then the call is refused.
     """
     try:
-        change = str(await asyncio.wait_for(type(ctx.tool).preview_call(ctx.tool, ctx.arguments, ctx), SECONDS))
+        change = str(await asyncio.wait_for(type(ctx.tool).preview_call(ctx.tool, ctx.arguments, ctx), PREVIEW_SECONDS))
     except ToolError:
         raise
     except Exception as error:

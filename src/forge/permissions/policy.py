@@ -500,7 +500,7 @@ def protect(ruling: Ruling, permission: Permission | None, target: str, scope: S
 
 def find_protection(target: str, scope: Scope) -> tuple[str, str] | None:
     """Returns the protected name that a path leads to, and its kind; None if it is not protected."""
-    if isinstance(target, Opaque) or len(target) > paths.LONGEST or "\0" in target:
+    if isinstance(target, Opaque) or len(target) > paths.LONGEST_PATH or "\0" in target:
         return None
     around = paths.roots(str(scope.workspace))
     for path in paths.spellings(target, around[0]):

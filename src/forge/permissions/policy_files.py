@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from forge.core.arguments.explain import near
-from forge.core.yaml import LARGEST, Unreadable, bounded_text, bounded_yaml, safe_loader
+from forge.core.yaml import LARGEST_YAML, Unreadable, bounded_text, bounded_yaml, safe_loader
 from forge.permissions.rules import LAYERS, SYNTAX, PolicyError, RuleEntry, without_comment
 
 _YAML = re.compile(r"[-\[{%\"'&!|>]|[\w-]+[ \t]*:(?:[ \t]|$)")
@@ -33,7 +33,7 @@ def _is_file_name(source: str) -> bool:
 
 
 def _parse_text(text: str, name: str, suffix: str) -> Document:
-    if len(text) > LARGEST:
+    if len(text) > LARGEST_YAML:
         raise _make_size_error(name)
     lines = [(number, without_comment(line)) for number, line in enumerate(text.splitlines(), 1)]
     written = [(number, line) for number, line in lines if line]
@@ -44,7 +44,7 @@ def _parse_text(text: str, name: str, suffix: str) -> Document:
 
 def _make_size_error(name: str) -> PolicyError:
     return PolicyError(
-        f"{name}: cannot read the policy: it is larger than {LARGEST // 1024} KiB. Use fewer rules, with globs."
+        f"{name}: cannot read the policy: it is larger than {LARGEST_YAML // 1024} KiB. Use fewer rules, with globs."
     )
 
 

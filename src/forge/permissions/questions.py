@@ -298,10 +298,10 @@ def describe_failure(error: BaseException) -> str:
 # The text for a person: everything that will run, and nothing that only looks like it.
 
 
-LONGEST = 4_000  # characters of one value
+LONGEST_VALUE = 4_000  # characters of one value
 LONGEST_PREVIEW = 24_000
 IN_PREVIEW = 200  # characters of a value from which on a preview stands for it
-MOST = 50  # arguments or targets of one question
+MOST_VALUES = 50  # arguments or targets of one question
 _SPACES = re.compile(r" {24,}")
 _BLANK_LINES = re.compile(r"\n(?: *\n){2,}")
 _INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
@@ -318,7 +318,7 @@ _MARKS = re.compile(
 )
 
 
-def show_invisible(text: str, limit: int = LONGEST) -> str:
+def show_invisible(text: str, limit: int = LONGEST_VALUE) -> str:
     """Marks everything invisible and counts every long gap.
 
     Marks are written in ⟨⟩, which appear nowhere else: where the text has them itself they are escaped too. Of a longer
@@ -342,10 +342,10 @@ def request_text(request: PermissionRequest) -> str:
         return "\n".join([f"{_render_tool(request)}:", *_indent(request.question), *_render_arguments(request)])
     lines = [f"{_render_tool(request)} wants to"]
     parts = request.parts
-    for part in parts[:MOST]:
+    for part in parts[:MOST_VALUES]:
         lines += _indent(f"{part.permission or 'run'} {part.target}".strip())
         lines += real_path_lines(part)
-    lines += [f"  ⟨{len(parts) - MOST:,} more targets⟩"] if len(parts) > MOST else []
+    lines += [f"  ⟨{len(parts) - MOST_VALUES:,} more targets⟩"] if len(parts) > MOST_VALUES else []
     if request.ruling is not None:
         lines.append(f"Asked because: {one_line(request.ruling.reason)}")
         lines += [f"  also: {one_line(str(trace))}" for trace in request.traces[1:]]
@@ -386,7 +386,7 @@ def _render_arguments(request: PermissionRequest) -> list[str]:
     if not request.arguments:
         return ["It has no arguments."]
     lines = ["With these arguments:"]
-    for name, value in list(request.arguments.items())[:MOST]:
+    for name, value in list(request.arguments.items())[:MOST_VALUES]:
         written = value_text(value)
         if request.preview and (not request.personal or request.traces) and len(written) > IN_PREVIEW:
             written = f"⟨{len(written):,} characters; their effect is shown above⟩"
@@ -394,7 +394,7 @@ def _render_arguments(request: PermissionRequest) -> list[str]:
             continue
         shown = _indent(written)
         lines += [f"  {one_line(name)}: {shown[0].strip()}"] if len(shown) == 1 else [f"  {one_line(name)}:", *shown]
-    more = len(request.arguments) - MOST
+    more = len(request.arguments) - MOST_VALUES
     return [*lines, f"  ⟨{more:,} more arguments⟩"] if more > 0 else lines
 
 
@@ -422,7 +422,7 @@ def value_text(value: Any) -> str:
         return repr(value)
 
 
-def _indent(text: str, limit: int = LONGEST) -> list[str]:
+def _indent(text: str, limit: int = LONGEST_VALUE) -> list[str]:
     """Puts text behind a bar, so that no value can pass for a line of the question."""
     return [f"  │ {line}" for line in show_invisible(text, limit).split("\n")]
 

@@ -126,7 +126,7 @@ def _scalar_forms(permission: Permission | None, target: Scalar, scope: Scope) -
 
 
 def _path_forms(target: str, scope: Scope) -> Iterator[TargetForm]:
-    if len(target) > paths.LONGEST:
+    if len(target) > paths.LONGEST_PATH:
         yield UnreadTarget()
         return
     around = paths.roots(str(scope.workspace))

@@ -22,7 +22,7 @@ from forge.permissions.gate import gate_of
 MARK = "[BLOCKED BY POLICY]"
 LARGE = 50_000  # characters from which on a result is looked at beside the loop
 LONGEST_LINE = 64 * 1024  # characters of a line that does not end, while a tool runs
-DEEPEST = 100  # levels of data
+DEEPEST_DATA = 100  # levels of data
 
 
 class Denial(Protocol):
@@ -153,7 +153,7 @@ def _mask_data(value: Any, mask: Callable[[str], str], depth: int = 0) -> Any:
     if isinstance(value, int | float):
         shown = number(value) if isinstance(value, int) else repr(value)
         return value if (hidden := mask(shown)) == shown else hidden
-    if depth > DEEPEST:
+    if depth > DEEPEST_DATA:
         return "[nested too deeply to be shown]"
     if isinstance(value, Mapping):
         return {_mask_data(str(key), mask): _mask_data(item, mask, depth + 1) for key, item in value.items()}

@@ -17,7 +17,7 @@ from forge.core.result import ToolResult
 from forge.core.spec import Rate, ToolSpec
 from forge.core.tool import Tool
 
-LONGEST = 86_400.0  # seconds: a day, however much a model asks for
+LONGEST_TIMEOUT = 86_400.0  # seconds: a day, however much a model asks for
 SPARE = 10.0  # seconds that a tool with a deadline of its own has beyond it for cleaning up
 
 
@@ -36,7 +36,7 @@ class LimitTime:
         requested: Any = ctx.arguments.get("timeout")
         if requested is not None and seconds is not None and isinstance(requested, int | float):
             # such a tool keeps its own deadline; this one only catches its fall
-            seconds = max(seconds, min(requested, LONGEST) + SPARE)
+            seconds = max(seconds, min(requested, LONGEST_TIMEOUT) + SPARE)
         try:
             return await Deadline(proceed(ctx), seconds, waited_seconds=lambda: ctx.waited_seconds)
         except DeadlinePassed:

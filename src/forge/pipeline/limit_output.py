@@ -362,7 +362,7 @@ def _extract_payloads(result: ToolResult) -> ToolResult:
 
 
 LONGEST_TEXT = 1024 * 1024  # characters of one text in data
-DEEPEST = 100
+DEEPEST_DATA = 100
 _EACH = 8  # what a value costs beside its characters
 _LEAST = 200  # characters: an entry of which less would be left is left out
 _ENDLESS = 1 << 60
@@ -409,7 +409,7 @@ class _DataCutter:
             return value if len(value) <= min(most, LONGEST_TEXT) else f"[{len(value)} bytes left out]"
         if not _holds_more(value):
             return value
-        if depth > DEEPEST:
+        if depth > DEEPEST_DATA:
             return _TOO_DEEP
         return self.cut_items(value, most, depth) if isinstance(value, _LISTS) else self.cut_mapping(value, most, depth)
 
@@ -441,7 +441,7 @@ class _DataCutter:
     def size(self, value: Any, depth: int) -> int:
         if not _holds_more(value):
             return _size_alone(value)
-        if depth > DEEPEST:
+        if depth > DEEPEST_DATA:
             return len(_TOO_DEEP)
         if id(value) not in self.sizes:
             self.sizes[id(value)] = _ENDLESS  # until we know: it may hold itself

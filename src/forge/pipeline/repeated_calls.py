@@ -21,7 +21,7 @@ NUDGE, ASK, STOP = 3, 5, 8  # times the same round was made
 SAME_ERRORS = 5
 LONGEST_ROUND = 5
 MOST_AGENTS = 1_000
-LONGEST = 1_000  # characters of a result, or of arguments, that are kept as they are; of longer ones a digest is
+LONGEST_KEPT = 1_000  # characters of a result, or of arguments, that are kept as they are; of longer ones a digest is
 EXEMPT = frozenset({"bash_output"})  # polling is its job
 
 Ask = Callable[[ToolContext, str], Awaitable[bool]]
@@ -74,7 +74,7 @@ class _Trail:
             self.errors = 0
             return 0
         message = failure.message
-        same = (name, message if len(message) <= LONGEST else _fingerprint(message))
+        same = (name, message if len(message) <= LONGEST_KEPT else _fingerprint(message))
         self.errors = self.errors + 1 if same == self.error else 1
         self.error = same
         return self.errors
@@ -108,11 +108,15 @@ class BreakLoops:
                 self._trails.popitem(last=False)
         answer = result.for_llm
         arguments: Any = call.arguments
-        if type(arguments) is str and len(arguments) <= LONGEST:
+        if type(arguments) is str and len(arguments) <= LONGEST_KEPT:
             arguments = ctx.arguments or arguments
         else:
-            arguments = _fingerprint(arguments) if size_of(arguments, LONGEST) > LONGEST else ctx.arguments or arguments
-        if len(answer) > LONGEST:
+            arguments = (
+                _fingerprint(arguments)
+                if size_of(arguments, LONGEST_KEPT) > LONGEST_KEPT
+                else ctx.arguments or arguments
+            )
+        if len(answer) > LONGEST_KEPT:
             answer = _fingerprint(answer)
         if answer in trail.answers:
             rounds = trail.count_rounds(call.name, arguments, answer, scope.message_id)
@@ -159,7 +163,7 @@ def _fingerprint(value: Any) -> Any:
             value = json.dumps(value, sort_keys=True, default=str)
         except Exception:  # cyclic, too deep, keys that have no order, a custom object
             value = brief(value)
-    return value if len(value) <= LONGEST else (len(value), hash(value))
+    return value if len(value) <= LONGEST_KEPT else (len(value), hash(value))
 
 
 # The same read-only call in a turn is answered without running it again.

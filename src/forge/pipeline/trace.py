@@ -77,8 +77,8 @@ _PROVIDERS = {  # what the conventions call them, where it differs from our name
     "mistral": "mistral_ai",
     "xai": "x_ai",
 }
-_TOKENS = [4.0**power for power in range(14)]  # bounds that the conventions name
-_SECONDS = [0.01 * 2**power for power in range(14)]
+_TOKEN_BUCKETS = [4.0**power for power in range(14)]  # bounds that the conventions name
+_SECONDS_BUCKETS = [0.01 * 2**power for power in range(14)]
 
 Attributes = Mapping[str, Any]
 
@@ -220,12 +220,12 @@ def _histograms(provider: Any) -> tuple[Any, Any]:
         "gen_ai.client.token.usage",
         "{token}",
         "Tokens of a request, by type.",
-        explicit_bucket_boundaries_advisory=_TOKENS,
+        explicit_bucket_boundaries_advisory=_TOKEN_BUCKETS,
     )
     duration = meter.create_histogram(
         "gen_ai.client.operation.duration",
         "s",
         "Duration of an operation.",
-        explicit_bucket_boundaries_advisory=_SECONDS,
+        explicit_bucket_boundaries_advisory=_SECONDS_BUCKETS,
     )
     return tokens, duration

@@ -30,7 +30,7 @@ from forge.project.read_yaml import read_yaml
 if TYPE_CHECKING:  # where a project has some
     from forge.mcp.client.source import McpSource
 
-MOST = 10_000  # examples of one file
+MOST_EXAMPLES = 10_000  # examples of one file
 MOST_PROBLEMS = 20  # problems that are listed at once
 _KEYS = ("agent", "arguments", "channel", "expect", "note", "prompt", "read", "tool", "user")
 _READ = ("from", "is", "text")
@@ -153,8 +153,8 @@ def read_examples(path: str) -> list[Example]:
         document, place = reader.mapping(document, "", ("examples",)).get("examples"), "examples"
     if not isinstance(document, list) or not document:
         raise ToolError(f"{path} has no examples", ErrorKind.CONFIG, f"Write a list of examples, such as {_EXAMPLE}.")
-    if len(document) > MOST:
-        problem = f"{path}: {len(document):,} examples are too many; the maximum is {MOST:,}"
+    if len(document) > MOST_EXAMPLES:
+        problem = f"{path}: {len(document):,} examples are too many; the maximum is {MOST_EXAMPLES:,}"
         raise ToolError(problem, ErrorKind.CONFIG, "Split them into several files.")
     return [_example(reader, one, f"{place}[{number}]") for number, one in enumerate(document)]
 

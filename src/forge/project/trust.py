@@ -21,9 +21,9 @@ from forge.workspace.state import data_file, replace_file
 
 NAME = "forge.yaml"
 STORE = "trust.json"
-MOST = 200  # projects whose text is stored; older ones keep the digest, so that a change is noticed
+MOST_PROJECTS = 200  # projects whose text is stored; older ones keep the digest, so that a change is noticed
 MOST_NAMED = 20_000  # projects that are remembered
-LARGEST = 128 * 1024 * 1024  # bytes of the store; a text has at most 256 KiB, twice that as JSON
+LARGEST_STORE = 128 * 1024 * 1024  # bytes of the store; a text has at most 256 KiB, twice that as JSON
 
 
 class FoundConfig(str):
@@ -167,7 +167,7 @@ def accept(
         hashes = {**(before if isinstance(before, dict) else {}), **(instructions or {})}
         entry = {"sha256": hashed, "text": text, "accepted": int(time.time())}
         known[str(root)] = {**entry, "instructions": hashes} if hashes else entry
-        for older in [*known][:-MOST]:
+        for older in [*known][:-MOST_PROJECTS]:
             if known[older].get("text") is not None:
                 known[older] = {name: value for name, value in known[older].items() if name != "text"}
         for oldest in [*known][:-MOST_NAMED]:
@@ -264,7 +264,7 @@ def _read_projects(store: Path) -> dict[str, dict[str, Any]]:
         status = os.fstat(file)
         if (hasattr(os, "getuid") and status.st_uid not in (0, os.getuid())) or status.st_mode & 0o022:
             raise ValueError("other users may change it; remove it, or restrict it with chmod go-w")
-        content = stream.read(LARGEST + 1)
+        content = stream.read(LARGEST_STORE + 1)
 
     try:
         document = json.loads(content)

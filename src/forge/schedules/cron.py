@@ -12,7 +12,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief
 from forge.core.time_zones import zone_name, zone_of
 
-LONGEST = 200  # characters of an expression
+LONGEST_EXPRESSION = 200  # characters of an expression
 SHORTEST_INTERVAL = 60.0  # seconds
 LONGEST_INTERVAL = 366 * 86_400.0
 
@@ -51,8 +51,8 @@ class Cron:
     @classmethod
     def parse(cls, text: str, timezone: str = "UTC") -> Cron:
         """Parses a rule. Raises `ToolError`, which names the wrong field and the allowed values."""
-        if len(text) > LONGEST:
-            raise _cron_error(text, f"it has {len(text):,} characters; the maximum is {LONGEST}")
+        if len(text) > LONGEST_EXPRESSION:
+            raise _cron_error(text, f"it has {len(text):,} characters; the maximum is {LONGEST_EXPRESSION}")
         words = " ".join(text.split())
         zone = zone_name(timezone.strip() or "UTC")
         if words.casefold().startswith("@every"):

@@ -28,12 +28,12 @@ from forge.workspace.paths.open import explain_errors, open_directory, open_file
 if TYPE_CHECKING:
     import asyncio
 
-MOST = 1_000  # files of a directory that are read, in the order of their names
+MOST_FILES = 1_000  # files of a directory that are read, in the order of their names
 EVERY = 1.0  # seconds between two checks of the files
 
 log = logging.getLogger(__name__)
 
-_TOO_MANY = f"there are more than {MOST:,} files in one folder that may be scripts; only the first ones are read"
+_TOO_MANY = f"there are more than {MOST_FILES:,} files in one folder that may be scripts; only the first ones are read"
 
 _Changed = Callable[[Sequence[Tool]], None]
 
@@ -81,7 +81,7 @@ class ScriptFolder:
             paths = PathValidator(self.root)
             self._seen = _find_candidates(paths, self.folder, in_root=self._in_root)
             first_candidates = [
-                one for place in (False, True) for one in [c for c in self._seen if c.in_root is place][:MOST]
+                one for place in (False, True) for one in [c for c in self._seen if c.in_root is place][:MOST_FILES]
             ]
             self._read = {one: self._read[one] if one in self._read else load(one, paths) for one in first_candidates}
             self._select_tools()
@@ -260,7 +260,7 @@ class Candidate:
 
 
 def find_candidates(paths: PathValidator, folder: str, *, in_root: bool) -> list[Candidate]:
-    """Lists the candidates in the folder and then in the root; `MOST` + 1 of either means that there are more.
+    """Lists the candidates in the folder and then in the root; `MOST_FILES` + 1 of either means that there are more.
 
     A folder that does not exist holds none; a folder outside the project is an error.
     """
@@ -283,7 +283,7 @@ def _list_folder(
         names = sorted(entry for entry in os.listdir(descriptor) if not entry.startswith((".", "_")))
         prefix = "" if folder in (".", "") else f"{folder.rstrip('/')}/"
         likely = [one for name in names for one in each(descriptor, prefix, name)]
-        return likely[: MOST + 1]
+        return likely[: MOST_FILES + 1]
     finally:
         os.close(descriptor)
 

@@ -24,7 +24,7 @@ from forge.core.errors import DefinitionError
 from forge.core.untrusted import clean, clean_schema
 from forge.process.scripts.types import InputError, InputLine, is_entry, read_inputs
 
-LONGEST = 64 * 1024  # characters at the beginning of a file that are read
+LONGEST_HEADER = 64 * 1024  # characters at the beginning of a file that are read
 LONGEST_TEXT = 500  # characters of one parameter's description
 
 _DOCSTRING = re.compile(
@@ -54,7 +54,7 @@ class Header:
 
 def header_lines(content: str, *, python: bool) -> list[InputLine]:
     """Returns the first docstring of a Python file, else the leading comments without their marks; [] if none."""
-    beginning = content[:LONGEST].removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    beginning = content[:LONGEST_HEADER].removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     if python and (found := _DOCSTRING.match(beginning)):
         first = beginning.count("\n", 0, found.start(2)) + 1
         lines = [InputLine(first + index, text) for index, text in enumerate(found[2].split("\n"))]
@@ -69,7 +69,7 @@ def begins_with_tool(lines: list[InputLine]) -> bool:
 
 def looks_like_header(content: str) -> bool:
     """Returns whether both lines stand close together near the beginning, so that they were meant as a header."""
-    return _MEANT.search(content[:LONGEST]) is not None
+    return _MEANT.search(content[:LONGEST_HEADER]) is not None
 
 
 def read_header(lines: list[InputLine]) -> Header | None:

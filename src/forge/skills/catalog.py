@@ -20,7 +20,7 @@ from forge.workspace.paths.open import open_directory
 
 FILE = "SKILL.md"
 BUILT_IN = Path(__file__).parent / "builtin"
-MOST = 1_000  # entries of a folder that are read
+MOST_ENTRIES = 1_000  # entries of a folder that are read
 MOST_SHOWN = 200  # skills in a prompt
 LONGEST_LINE = 400  # characters of a skill in a prompt, about a hundred tokens
 
@@ -182,7 +182,7 @@ def _list_entries(paths: PathValidator, folder: str) -> Iterator[_SkillEntry]:
     location: Location = paths.resolve(folder)
     descriptor = open_directory(location)
     try:
-        names = sorted(name for name in os.listdir(descriptor) if not name.startswith("."))[:MOST]
+        names = sorted(name for name in os.listdir(descriptor) if not name.startswith("."))[:MOST_ENTRIES]
         prefix = "" if folder == "." else f"{folder.rstrip('/')}/"
         for name in names:
             status = _status(descriptor, name)

@@ -22,7 +22,7 @@ from forge.core.spec import Permission, ToolSpec
 
 MARK = "[BLOCKED BY POLICY]"
 MOST_RULES = 200  # of one list
-DEEPEST = 100  # levels of nested arguments that are checked
+DEEPEST_ARGUMENTS = 100  # levels of nested arguments that are checked
 LONGEST_LINE = 50_000  # characters of a command line that is parsed
 
 _LISTS = {
@@ -210,13 +210,13 @@ def _texts_of(spec: ToolSpec, arguments: Mapping[str, Any]) -> Iterator[tuple[st
 def _strings(value: Any, depth: int = 0) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-        if depth < DEEPEST and value.lstrip()[:1] in ("{", "[", '"'):
-            yield from _strings(_parse_json(value), depth + DEEPEST // 4)
-    elif depth < DEEPEST and isinstance(value, Mapping):
+        if depth < DEEPEST_ARGUMENTS and value.lstrip()[:1] in ("{", "[", '"'):
+            yield from _strings(_parse_json(value), depth + DEEPEST_ARGUMENTS // 4)
+    elif depth < DEEPEST_ARGUMENTS and isinstance(value, Mapping):
         for key, item in value.items():
             yield str(key)
             yield from _strings(item, depth + 1)
-    elif depth < DEEPEST and isinstance(value, list | tuple | set | frozenset):
+    elif depth < DEEPEST_ARGUMENTS and isinstance(value, list | tuple | set | frozenset):
         for item in value:
             yield from _strings(item, depth + 1)
 

@@ -21,7 +21,7 @@ from forge.workspace.paths.open import explain_errors, open_file
 FOLDER = "scripts"
 LANGUAGES = (".py", ".ts", ".js", ".sh")
 LONGEST_SAID = 2_000  # characters of a script's stderr
-LARGEST = 4 * 1024 * 1024  # bytes of a script, which is read before every call
+LARGEST_SCRIPT = 4 * 1024 * 1024  # bytes of a script, which is read before every call
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,9 @@ def load_script(skill: Skill, section: ToolSection) -> SkillScript:
 
 def read_script(location: Location) -> bytes:
     with open(open_file(location), "rb") as file, explain_errors(location.shown):
-        content = file.read(LARGEST + 1)
-    if len(content) > LARGEST:
-        raise ToolError(f"it has more than {LARGEST // 1024 // 1024} MiB", ErrorKind.CONFIG, "Make it smaller")
+        content = file.read(LARGEST_SCRIPT + 1)
+    if len(content) > LARGEST_SCRIPT:
+        raise ToolError(f"it has more than {LARGEST_SCRIPT // 1024 // 1024} MiB", ErrorKind.CONFIG, "Make it smaller")
     return content
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from forge.core.arguments.explain import near
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.yaml import LARGEST, Unreadable, bounded_yaml, safe_loader
+from forge.core.yaml import LARGEST_YAML, Unreadable, bounded_yaml, safe_loader
 from forge.process.environment import find_trusted_program
 from forge.process.scripts.types import InputError, InputLine, read_inputs
 from forge.skills.guardrails import Guardrails
@@ -185,8 +185,10 @@ def split_front_matter(text: str) -> tuple[str | None, str]:
 
 def read_front_matter(text: str, where: str) -> FrontMatter:
     """Parses front matter. Raises `ToolError` of kind `config_error`, with the file and the key."""
-    if len(text) > LARGEST:
-        raise _config_error(where, f"its front matter is larger than {LARGEST // 1024} KiB", "Move text into the body.")
+    if len(text) > LARGEST_YAML:
+        raise _config_error(
+            where, f"its front matter is larger than {LARGEST_YAML // 1024} KiB", "Move text into the body."
+        )
     try:
         document = bounded_yaml(text, where, lambda yaml, source: yaml.load(source, Loader=safe_loader()))
     except Unreadable as error:

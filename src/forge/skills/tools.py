@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from forge.skills.skill import Skill
 
 MOST_FILES = 100  # named in a result
-DEEPEST = 4  # levels of nested folders
+DEEPEST_FOLDERS = 4  # levels of nested folders
 
 
 class ReadSkill(
@@ -119,7 +119,7 @@ def _list_files(skill: Skill) -> list[str]:
     for folder, folders, names in os.walk(top):
         below = os.path.relpath(folder, top)
         depth = 0 if below == "." else below.count(os.sep) + 1
-        folders[:] = [] if depth >= DEEPEST else sorted(one for one in folders if one[0] not in "._")
+        folders[:] = [] if depth >= DEEPEST_FOLDERS else sorted(one for one in folders if one[0] not in "._")
         found += [os.path.normpath(os.path.join(below, name)) for name in sorted(names) if name[0] != "."]
         if len(found) > MOST_FILES + 1:
             break

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 LIMIT = 20  # entries
-MOST = 200
+MOST_ENTRIES = 200
 
 Topic = Literal["history", "registry", "results", "approvals", "session", "background", "events"]
 
@@ -43,7 +43,7 @@ class DebugConsole(
 ):
     """Inspect this run: its history, tools, last results, pending approvals, session state, background work, events."""
 
-    def __init__(self, registry: ToolRegistry, max_entries: int = MOST) -> None:
+    def __init__(self, registry: ToolRegistry, max_entries: int = MOST_ENTRIES) -> None:
         self._registry = registry
         self.max_entries = max_entries
         self._recorders: WeakKeyDictionary[ActivityStream, ActivityRecorder] = WeakKeyDictionary()
@@ -67,7 +67,7 @@ class DebugConsole(
         ctx: ToolContext,
         topic: Annotated[Topic, "What to look at."] = "history",
         name: Annotated[str, "Only entries about this tool; with registry: its details."] = "",
-        limit: Annotated[int, ParameterLimits(ge=1, le=MOST), "How many of the latest entries."] = LIMIT,
+        limit: Annotated[int, ParameterLimits(ge=1, le=MOST_ENTRIES), "How many of the latest entries."] = LIMIT,
     ) -> ToolResult:
         from forge.core.execution.threads import in_thread  # they load what only a call needs
 
@@ -322,7 +322,7 @@ TOPICS: Mapping[str, Callable[[TopicRequest], ToolResult]] = {
 # Records a run's events: the latest of each kind, within bounds.
 
 MOST_RECORDED = 500  # entries of each kind
-LONGEST = 4_000  # characters of one text
+LONGEST_TEXT = 4_000  # characters of one text
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -428,7 +428,7 @@ class ActivityRecorder:
         if last is None or (last.kind, last.session, last.agent) != ("text", event.session, event.agent):
             last = _entry(event, "text", "", "")
             self._history.append(last)
-        if len(last.text) < LONGEST:
+        if len(last.text) < LONGEST_TEXT:
             last.text = _shorten(last.text + event.text)
 
     def _record_end(self, event: happened.Event, call: ToolCall, result: ToolResult, seconds: float) -> None:
@@ -480,4 +480,4 @@ def _event_words(event: happened.Event, names: tuple[str, ...]) -> Iterator[str]
 
 
 def _shorten(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"

@@ -13,7 +13,7 @@ from forge.core.tool import Tool
 from forge.tools.shared.listing import (
     ALIASES,
     MAX_ENTRIES,
-    MOST,
+    MOST_ENTRIES,
     PATIENCE,
     is_directory,
     list_directory,
@@ -52,7 +52,7 @@ class DirectoryList(
         path: Annotated[str, "Default: the workspace."] = "",
         recursive: Annotated[bool, "Also subdirectories, without ignored files."] = False,
         include_hidden: bool = False,
-        max_entries: Annotated[int, ParameterLimits(ge=1, le=MOST)] = MAX_ENTRIES,
+        max_entries: Annotated[int, ParameterLimits(ge=1, le=MOST_ENTRIES)] = MAX_ENTRIES,
     ) -> ToolResult:
         from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
         from forge.tools.shared.approved_paths import resolve_approved

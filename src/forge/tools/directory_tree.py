@@ -13,7 +13,7 @@ from forge.core.tool import Tool
 from forge.tools.shared.listing import (
     ALIASES,
     MAX_ENTRIES,
-    MOST,
+    MOST_ENTRIES,
     PATIENCE,
     is_directory,
     kind_mark,
@@ -61,7 +61,7 @@ class DirectoryTree(
         ctx: ToolContext,
         path: Annotated[str, "Default: the workspace."] = "",
         max_depth: Annotated[int, ParameterLimits(ge=1, le=100)] = MAX_DEPTH,
-        max_entries: Annotated[int, ParameterLimits(ge=1, le=MOST)] = MAX_ENTRIES,
+        max_entries: Annotated[int, ParameterLimits(ge=1, le=MOST_ENTRIES)] = MAX_ENTRIES,
     ) -> ToolResult:
         from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
         from forge.tools.shared.approved_paths import resolve_approved

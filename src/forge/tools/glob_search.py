@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # they load what only a call needs
     from forge.workspace.search.walk import FileWalk
 
 MAX_RESULTS = 100
-MOST = 10_000  # results that a call may ask for
+MOST_RESULTS = 10_000  # results that a call may ask for
 
 
 class GlobSearch(
@@ -74,7 +74,7 @@ class GlobSearch(
         ctx: ToolContext,
         pattern: Annotated[str, ParameterLimits(example="**/*.md"), "** for any directories; *, ?, [a-z], {a,b}."],
         path: Annotated[str, "Default: the workspace."] = "",
-        max_results: Annotated[int, ParameterLimits(ge=1, le=MOST)] = MAX_RESULTS,
+        max_results: Annotated[int, ParameterLimits(ge=1, le=MOST_RESULTS)] = MAX_RESULTS,
         include_ignored: Annotated[bool, "Also node_modules, build and the like."] = False,
         case_sensitive: bool = False,
     ) -> ToolResult:

@@ -124,7 +124,7 @@ def _shorten(description: str) -> str:
 
 # Indexes the words of all tools. A change of the registry costs only the tools that were added, changed or removed.
 
-MOST = 50  # tools that a search ranks
+MOST_RANKED = 50  # tools that a search ranks
 
 _FREQUENCY, _LENGTH = 1.2, 0.75  # BM25's k1 and b
 _DRIFT = 1.25  # by which the number of tools may grow or shrink before all words are weighed again
@@ -185,11 +185,11 @@ class ToolIndex:
             rarity = math.log(1 + (len(self._entries) - len(holders) + 0.5) / (len(holders) + 0.5))
             for name, weight in holders.items():
                 scores[name] += rarity * weight
-        least = min(nlargest(MOST, scores.values()), default=0.0)
+        least = min(nlargest(MOST_RANKED, scores.values()), default=0.0)
         best = [(score, name) for name, score in scores.items() if score >= least]
         best = [(math.inf if self._has_name(name, query) else score, name) for score, name in best]
         best.sort(key=lambda pair: (-pair[0], pair[1]))
-        return [ToolHit(self._entries[name].tool, score) for score, name in best[:MOST]], len(scores)
+        return [ToolHit(self._entries[name].tool, score) for score, name in best[:MOST_RANKED]], len(scores)
 
     def find_matching(self, pattern: str) -> tuple[list[ToolHit], int]:
         """Returns the tools whose text matches the pattern; hits in the name first."""
@@ -205,7 +205,7 @@ class ToolIndex:
             ) from None
         hits = [tool for tool in self.tools if found(_text_of(tool))]
         hits.sort(key=lambda tool: (not found(tool.spec.name), tool.spec.name))
-        return [ToolHit(tool, 1.0) for tool in hits[:MOST]], len(hits)
+        return [ToolHit(tool, 1.0) for tool in hits[:MOST_RANKED]], len(hits)
 
     def _has_name(self, name: str, query: str) -> bool:
         return query.strip().lower() in (name.lower(), *self._specs[name].aliases)
@@ -388,7 +388,7 @@ def _parameter_texts(schema: Any, depth: int = 0) -> Iterator[str]:
 Vector = Sequence[float]
 Embed = Callable[[Sequence[str]], Sequence[Vector]]
 
-SECONDS = 3.0  # for new vectors in one search; tools beyond keep their place by words
+EMBEDDING_SECONDS = 3.0  # for new vectors in one search; tools beyond keep their place by words
 _AT_ONCE = 8  # texts
 _SHARE = 0.6  # of the meaning in a score; the rest is that of the words
 _ALONE = 0.4  # cosine from which a tool is found without a common word
@@ -399,7 +399,7 @@ _MOST_VECTORS = 10_000  # kept
 class VectorRanking:
     """Compares queries and tools with an embedder. The vector of a tool is made once, when a search needs it."""
 
-    def __init__(self, embed: Embed, seconds: float = SECONDS) -> None:
+    def __init__(self, embed: Embed, seconds: float = EMBEDDING_SECONDS) -> None:
         self._embed = embed
         self._seconds = seconds
         self._vectors: dict[str, Vector] = {}  # by text
@@ -427,7 +427,7 @@ class VectorRanking:
             if words or cosine >= _ALONE:
                 ranked.append(ToolHit(tool, _SHARE * cosine + (1 - _SHARE) * words))
         ranked.sort(key=lambda hit: (-hit.score, hit.tool.spec.name))
-        return [*ranked, *rest][:MOST]
+        return [*ranked, *rest][:MOST_RANKED]
 
     def _make_vectors(self, texts: Sequence[str]) -> dict[str, Vector]:
         """Returns the vectors of the texts, as many as there is time for: the first ones first."""

@@ -238,8 +238,8 @@ def _file_result(content: Content, data: dict[str, Any]) -> ToolResult:
 
 # Caches recently fetched pages, and limits the requests per host.
 
-MOST = 200  # pages
-LARGEST = 64 * 1024 * 1024  # characters and bytes of all of them together
+MOST_PAGES = 200  # pages
+LARGEST_CACHE = 64 * 1024 * 1024  # characters and bytes of all of them together
 MOST_HOSTS = 1_000
 
 T = TypeVar("T")
@@ -266,11 +266,11 @@ class Cache(Generic[T]):
 
     def keep(self, value: T, size: int, *key: str) -> None:
         self._drop(key)
-        if size > LARGEST // 2 or self.seconds <= 0:
+        if size > LARGEST_CACHE // 2 or self.seconds <= 0:
             return
         self._kept[key] = (self.clock(), size, value)
         self._size += size
-        while len(self._kept) > MOST or self._size > LARGEST:
+        while len(self._kept) > MOST_PAGES or self._size > LARGEST_CACHE:
             self._drop(next(iter(self._kept)))
 
     def _drop(self, key: tuple[str, ...]) -> None:

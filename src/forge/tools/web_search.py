@@ -18,8 +18,8 @@ from forge.core.tool import Tool
 
 MAX_BYTES = 4 * 1024 * 1024  # of an answer
 MAX_RESULTS = 20
-LONGEST = 2_000  # characters of a result's text
-SECONDS = 30.0
+LONGEST_TEXT = 2_000  # characters of a result's text
+SEARCH_SECONDS = 30.0
 
 
 class WebSearch(
@@ -29,11 +29,11 @@ class WebSearch(
     permissions={"network"},
     aliases=("websearch", "search_web"),
     argument_aliases={"q": "query", "num_results": "max_results", "count": "max_results", "limit": "max_results"},
-    timeout=2 * SECONDS,
+    timeout=2 * SEARCH_SECONDS,
 ):
     """Search the web for recent or unknown facts. Returns titles, URLs and excerpts; web_fetch reads a page."""
 
-    def __init__(self, base_url: str = "", model: str = "", seconds: float = SECONDS) -> None:
+    def __init__(self, base_url: str = "", model: str = "", seconds: float = SEARCH_SECONDS) -> None:
         """`base_url`: another server that speaks the provider's API, such as a proxy. `model`: Perplexity's."""
         self.base_url = base_url.rstrip("/")
         self.model = model
@@ -126,7 +126,7 @@ def _answer(service: Service, search: SearchQuery, found: SearchResults) -> Tool
         "provider": service.name,
         "query": search.query,
         "results": [
-            {"title": hit.title, "url": hit.url, "content": hit.content[:LONGEST]}
+            {"title": hit.title, "url": hit.url, "content": hit.content[:LONGEST_TEXT]}
             | ({"date": hit.date} if hit.date else {})
             | ({"score": hit.score} if hit.score is not None else {})
             for hit in hits
@@ -160,7 +160,7 @@ def _render_results(answer: str, results: list[dict[str, Any]]) -> str:
 def _one_line(text: str) -> str:
     from forge.tools.web.content import clean_line
 
-    return clean_line(text, LONGEST)
+    return clean_line(text, LONGEST_TEXT)
 
 
 # Defines the search services: their requests, answers and refusals.

@@ -14,7 +14,7 @@ from forge.core.spec import Category
 from forge.core.tool import Tool
 
 MAX_BYTES = 1024 * 1024  # of an answer's body
-SECONDS = 30.0
+REQUEST_SECONDS = 30.0
 
 
 class WebhookCall(
@@ -25,11 +25,13 @@ class WebhookCall(
     target="url",
     irreversible=True,
     argument_aliases={"data": "payload", "body": "payload", "json": "payload", "webhook_url": "url"},
-    timeout=SECONDS + 10,
+    timeout=REQUEST_SECONDS + 10,
 ):
     """Send a JSON payload to a webhook URL with POST; get status and answer."""
 
-    def __init__(self, max_bytes: int = MAX_BYTES, seconds: float = SECONDS, idempotency_header: str = "") -> None:
+    def __init__(
+        self, max_bytes: int = MAX_BYTES, seconds: float = REQUEST_SECONDS, idempotency_header: str = ""
+    ) -> None:
         self.max_bytes = max_bytes
         self.seconds = seconds
         self.idempotency_header = idempotency_header  # such as Idempotency-Key; none: no key is sent

@@ -20,7 +20,7 @@ from forge.workspace.paths.open import explain_errors, open_at, open_file, statu
 from forge.workspace.text import DecodedText, decode
 from forge.workspace.text.diff import content_diff
 
-LARGEST = 64 * 1024 * 1024  # bytes of a file that can be changed
+LARGEST_FILE = 64 * 1024 * 1024  # bytes of a file that can be changed
 
 log = logging.getLogger(__name__)
 
@@ -273,11 +273,11 @@ class Draft:
             raise _not_a_file_error(file)
         with open(open_file(file.location), "rb", buffering=0) as opened, explain_errors(file.location.shown):
             status = os.fstat(opened.fileno())
-            content = opened.read(LARGEST + 1) if status.st_size <= LARGEST else b""
-            if status.st_size > LARGEST or len(content) > LARGEST:
+            content = opened.read(LARGEST_FILE + 1) if status.st_size <= LARGEST_FILE else b""
+            if status.st_size > LARGEST_FILE or len(content) > LARGEST_FILE:
                 raise ToolError(
                     f"{quote_path(file.location.shown)} has {max(status.st_size, len(content)):,} bytes;"
-                    f" the limit for changes is {LARGEST:,}",
+                    f" the limit for changes is {LARGEST_FILE:,}",
                     ErrorKind.USER,
                     "Change it with a program instead.",
                 )

@@ -110,7 +110,7 @@ def target(request: pytest.FixtureRequest) -> Transport:
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FIRST", 0.05)
+    monkeypatch.setattr(module, "FIRST_BACKOFF", 0.05)
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -249,8 +249,8 @@ async def test_a_server_that_dies_fails_its_calls_at_once_and_is_restarted(soon:
 
 
 async def test_calls_fail_at_once_while_a_restart_is_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FIRST", 300.0)
-    monkeypatch.setattr(module, "LONGEST", 300.0)
+    monkeypatch.setattr(module, "FIRST_BACKOFF", 300.0)
+    monkeypatch.setattr(module, "LONGEST_BACKOFF", 300.0)
     async with opened(by_hand("Dying")) as server:
         with pytest.raises(ToolError, match=r"restarting in \d\d\d s"):
             await server.call_tool("dies", {}, 1)

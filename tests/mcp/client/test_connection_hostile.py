@@ -110,7 +110,7 @@ async def test_an_answer_of_millions_of_values_fails_its_call_alone(kind: str) -
 
 @pytest.mark.slow
 async def test_a_line_without_end_ends_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FIRST", 30.0)
+    monkeypatch.setattr(module, "FIRST_BACKOFF", 30.0)
     async with opened(by_hand("EndlessLine")) as server:
         with pytest.raises(ToolError, match="it wrote more than 256 MiB without a line break"):
             await server.call_tool("any", {}, 1)

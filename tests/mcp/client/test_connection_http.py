@@ -85,7 +85,7 @@ async def test_an_expired_session_is_renewed_and_the_call_made_once_more() -> No
 
 
 async def test_one_that_forgets_every_session_at_once_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FIRST", 30.0)
+    monkeypatch.setattr(module, "FIRST_BACKOFF", 30.0)
     site = ByHand()
     site.calls = lambda asked, message: Reply(status=404)
     async with serving(site) as web, opened(Http(f"{web.url}/mcp")) as server:
@@ -95,7 +95,7 @@ async def test_one_that_forgets_every_session_at_once_is_not_asked_for_ever(monk
 
 
 async def test_a_server_that_is_gone_is_told_at_once_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FIRST", 0.05)
+    monkeypatch.setattr(module, "FIRST_BACKOFF", 0.05)
     heard = Heard()
     async with serving(ByHand()) as web:
         port = web.port

@@ -202,7 +202,7 @@ async def test_tasks_are_for_those_who_know_their_id_and_declare_them(method):
 
 
 async def test_tasks_are_bounded_and_expire(monkeypatch):
-    monkeypatch.setattr(tasks, "MOST", 1)
+    monkeypatch.setattr(tasks, "MOST_TASKS", 1)
     async with offered(later) as offer, following(offer) as client:
         created = await start(client, "later")
         assert text(await client.call_tool("later", {})) == "Started."  # no room: as for other clients

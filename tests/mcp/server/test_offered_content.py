@@ -14,7 +14,7 @@ from mcp_types import PromptReference, ResourceTemplateReference
 from forge import Attachment, DefinitionError, Message, ToolContext, ToolRegistry, rules
 from forge.core.context import Scope
 from forge.mcp import prompt, resource
-from forge.mcp.resources import LARGEST
+from forge.mcp.resources import LARGEST_RESOURCE
 from forge.mcp.server import ElicitingApprover, workspace_files
 from forge.mcp.server import offer as offer_module
 from forge.mcp.server import offered_content as offered_content_module
@@ -104,7 +104,7 @@ async def test_a_resource_that_is_too_large_is_refused(era):
     async with serving(resources=[big]) as offer, connected(offer, era) as client:
         assert (await client.read_resource("big://3")).contents[0].blob == "AAAA"
         with pytest.raises(MCPError, match="the limit is"):
-            await client.read_resource(f"big://{LARGEST + 1}")
+            await client.read_resource(f"big://{LARGEST_RESOURCE + 1}")
 
 
 def test_a_uri_must_have_a_scheme_and_the_parameters():

@@ -29,7 +29,7 @@ DEFAULT_EVENTS = (
 )  # for people; other events repeat these in pieces
 PAUSE = 250  # milliseconds between two reads of a log that is followed
 LAST = 10  # events that are shown before new ones
-LONGEST = 300  # characters of an event's line where no terminal limits its width
+LONGEST_LINE = 300  # characters of an event's line where no terminal limits its width
 NARROWEST = 20  # columns of a terminal for what happened
 
 
@@ -191,7 +191,7 @@ def _clip_line(start: str, text: str, *, at_terminal: bool) -> str:
     """Shortens the text to the terminal's width; the time and the session are whole."""
     if not at_terminal:
         line = start + text
-        return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+        return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
     import shutil
 
     from forge.cli.terminal.print_result import clip, width_of
@@ -250,7 +250,7 @@ def _seconds(event: dict[str, Any]) -> str:
     return f"{seconds:.2f} s  " if isinstance(seconds, float | int) and abs(seconds) < 1e9 else ""
 
 
-def _shorten(value: Any, limit: int = LONGEST) -> str:
+def _shorten(value: Any, limit: int = LONGEST_LINE) -> str:
     from forge.permissions.questions import show_invisible
 
     text = value if isinstance(value, str) else "" if value is None else str(value)

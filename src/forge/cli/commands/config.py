@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # loaded when it is shown
 
     from forge.project.effective_config import EffectiveValue
 
-_LONGEST = 100  # characters of a value on a line
+_LONGEST_VALUE = 100  # characters of a value on a line
 
 
 @click.group("config", cls=CommandGroup)
@@ -97,7 +97,7 @@ def _print_values(values: list[EffectiveValue], notes: tuple[str, ...], explain:
     from forge.project.config.reader import on_one_line
 
     lines = [harmless(f"{one.key_path}: {on_one_line(one.value)}").replace("\n", "⏎") for one in values]
-    clipped = [line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…" for line in lines]
+    clipped = [line if len(line) <= _LONGEST_VALUE else f"{line[:_LONGEST_VALUE]}…" for line in lines]
     width = min(max(map(len, clipped)), 60)
     for line, one in zip(clipped, values, strict=True):
         why = harmless(f"{one.origin}: {one.description}" if one.description else one.origin)

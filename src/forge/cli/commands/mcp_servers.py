@@ -370,7 +370,7 @@ def _convert_all(source: str, workspace: Path) -> list[ServerPlan]:
 
 
 NEEDS_PERSON = 3
-_LONGEST = 4_000  # characters of one line
+_LONGEST_LINE = 4_000  # characters of one line
 
 
 def config_of(options: Options) -> str:
@@ -411,10 +411,10 @@ def print_plan(plan: ServerPlan, config: str) -> None:
     for one in items:
         mark = click.style("!", fg="yellow") if one.risky else " "
         detail = harmless(" ".join(one.detail.split()))
-        more = f"… ({len(detail) - _LONGEST:,} more characters)" if len(detail) > _LONGEST else ""
-        click.echo(f" {mark} {one.kind:<{width}}  {detail[:_LONGEST]}{more}", err=True)
+        more = f"… ({len(detail) - _LONGEST_LINE:,} more characters)" if len(detail) > _LONGEST_LINE else ""
+        click.echo(f" {mark} {one.kind:<{width}}  {detail[:_LONGEST_LINE]}{more}", err=True)
     for note in plan.notes:
-        click.echo(f"   {harmless(note)[:_LONGEST]}", err=True)
+        click.echo(f"   {harmless(note)[:_LONGEST_LINE]}", err=True)
 
 
 def ask(options: Options, question: str, hint: str) -> int | None:

@@ -237,12 +237,12 @@ def _run_task(options: Options, flags: Any, prompt: Any) -> int:
 
 
 def _read_prompt() -> str:
-    from forge.cli.terminal.keyboard import LONGEST, read_all
+    from forge.cli.terminal.keyboard import LONGEST_MESSAGE, read_all
 
-    content = read_all(LONGEST)
-    if len(content) > LONGEST:
+    content = read_all(LONGEST_MESSAGE)
+    if len(content) > LONGEST_MESSAGE:
         hint = "Put the long part into a file of the workspace and name it in the prompt."
-        raise click.UsageError(f"The prompt on the standard input is longer than {LONGEST:,} bytes. {hint}")
+        raise click.UsageError(f"The prompt on the standard input is longer than {LONGEST_MESSAGE:,} bytes. {hint}")
     text = content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").strip()
     if not text:
         raise click.UsageError("The standard input holds no prompt. Write one to it: echo 'TASK' | forge run -")

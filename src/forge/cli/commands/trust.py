@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from forge.project.trust import Standing
 
 
-_LONGEST = 300  # characters of one line
+_LONGEST_LINE = 300  # characters of one line
 _LONGEST_RISKY = 4_000  # what is run or allowed is not hidden behind a long beginning
 _NEEDS_PERSON = 3
 
@@ -182,7 +182,7 @@ def _print_items(items: list[TrustItem]) -> None:
     width = max((len(one.kind) for one in items), default=0)
     for one in items:
         line = harmless(" ".join(one.detail.split()))
-        most = _LONGEST_RISKY if one.risky else _LONGEST
+        most = _LONGEST_RISKY if one.risky else _LONGEST_LINE
         clipped = line if len(line) <= most else f"{line[:most]}… ({len(line) - most:,} more characters: read the file)"
         mark = click.style("!", fg="yellow") if one.risky else " "
         click.echo(f" {mark} {one.kind:<{width}}  {clipped}")
@@ -269,8 +269,8 @@ def _print_projects(options: Options) -> int:
 # A state directory that came with a project, for the person who decides about it.
 
 
-MOST = 50  # schedules that are shown
-LARGEST = 16 * 1024 * 1024  # bytes of a file of pins that is read
+MOST_SCHEDULES = 50  # schedules that are shown
+LARGEST_PINS = 16 * 1024 * 1024  # bytes of a file of pins that is read
 
 
 def list_foreign_state(workspace: Path) -> list[TrustItem] | None:
@@ -315,7 +315,7 @@ def _schedules(folder: Path) -> Iterator[TrustItem]:
     try:
         with closing(sqlite3.connect(read_only(path), uri=True, timeout=1.0)) as connection:
             connection.execute("PRAGMA trusted_schema = OFF")  # a planted file runs no code of its own
-            rows = connection.execute("SELECT id, cron, task FROM schedules LIMIT ?", (MOST,)).fetchall()
+            rows = connection.execute("SELECT id, cron, task FROM schedules LIMIT ?", (MOST_SCHEDULES,)).fetchall()
     except sqlite3.Error as error:
         if "no such table" not in str(error):
             yield TrustItem("runs on a schedule", "state.db, which cannot be read")
@@ -329,7 +329,7 @@ def _pins(folder: Path) -> Iterator[TrustItem]:
     try:
         if not os.path.lexists(path):
             return
-        servers = json.loads(read_regular(path, LARGEST, os.O_NOFOLLOW))["servers"]
+        servers = json.loads(read_regular(path, LARGEST_PINS, os.O_NOFOLLOW))["servers"]
         for name, entry in servers.items():
             yield TrustItem("approves", f"MCP server {name}: {', '.join(map(str, entry['tools']))}")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):

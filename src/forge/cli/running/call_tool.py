@@ -156,7 +156,7 @@ def _read_arguments(given: str | None) -> tuple[str, ToolResult | None]:
 # Reads the arguments of a call that were typed as `name=value`: each value as the parameter's schema wants it.
 
 
-DEEPEST = 10  # references and alternatives that are followed
+DEEPEST_SCHEMA = 10  # references and alternatives that are followed
 _PAIR = re.compile(r"([^\W\d][\w.-]*)=(.*)", re.DOTALL)
 _EXAMPLE = "Write either one JSON object, or only name=value pairs: count=3 text='to be'."
 
@@ -218,9 +218,9 @@ def _check_names(pairs: Mapping[str, Any], spec: ToolSpec, properties: Mapping[s
 
 
 def _parse_values(name: str, values: Sequence[str], schema: Any, spec: ToolSpec) -> Any:
-    types = set(_types(schema, spec.parameters, DEEPEST))
+    types = set(_types(schema, spec.parameters, DEEPEST_SCHEMA))
     if "array" in types and not values[0].lstrip().startswith("["):
-        items = set(_types(schema.get("items", {}), spec.parameters, DEEPEST))
+        items = set(_types(schema.get("items", {}), spec.parameters, DEEPEST_SCHEMA))
         return [_parse_value(value, items) for value in values]
     if len(values) > 1:
         raise ToolError(f"{name} is given {len(values)} times", ErrorKind.VALIDATION, f"Write {name}= once.")

@@ -362,7 +362,7 @@ async def _within(work: Any) -> Any:
 # Completes what a person types in a conversation: commands and their arguments, and paths after `@`.
 
 
-MOST = 200  # paths offered at once
+MOST_PATHS = 200  # paths offered at once
 
 
 def install_completer(
@@ -411,7 +411,7 @@ def _find_paths(beginning: str, root: Path) -> list[str]:
             found = [f"{base}{one.name}{'/' if one.is_dir() else ''}" for one in entries if _fits(one.name, name)]
     except (OSError, ValueError):
         return []
-    return sorted(found)[:MOST]
+    return sorted(found)[:MOST_PATHS]
 
 
 def _fits(name: str, beginning: str) -> bool:

@@ -460,18 +460,18 @@ class TypedMessages:
 # Reads the JSON Schema of `forge run --output-schema FILE`.
 
 
-LARGEST = 1024 * 1024  # bytes
+LARGEST_SCHEMA = 1024 * 1024  # bytes
 
 
 def read_output_schema(path: str) -> dict[str, Any]:
     """Returns the schema in a file. Raises `ToolError` where it cannot be used."""
     try:
         with Path(path).open("rb") as file:
-            content = file.read(LARGEST + 1)
+            content = file.read(LARGEST_SCHEMA + 1)
     except OSError as error:
         raise _error(path, f"the file cannot be read: {error.strerror}", "Name a file with a JSON Schema.") from None
-    if len(content) > LARGEST:
-        raise _error(path, f"the file is larger than {LARGEST:,} bytes", "Use a smaller schema.")
+    if len(content) > LARGEST_SCHEMA:
+        raise _error(path, f"the file is larger than {LARGEST_SCHEMA:,} bytes", "Use a smaller schema.")
     try:
         schema = json.loads(content)
     except (ValueError, RecursionError) as error:

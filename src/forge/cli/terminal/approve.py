@@ -31,7 +31,7 @@ from forge.core.yaml import Bounds, Unreadable, bounded_text, bounded_yaml, safe
 from forge.permissions.questions import (
     IN_PREVIEW,
     LONGEST_PREVIEW,
-    MOST,
+    MOST_VALUES,
     Answer,
     PermissionRequest,
     one_line,
@@ -248,12 +248,12 @@ def _target_lines(request: PermissionRequest) -> Iterator[Line]:
     shared = {part.permission or "run" for part in parts}
     verb = shared.copy().pop() if len(shared) == 1 else ""
     yield f"{tool} wants to {'use the network' if verb == 'network' else verb}".rstrip(), TITLE
-    for part in parts[:MOST]:
+    for part in parts[:MOST_VALUES]:
         text = part.target if len(shared) == 1 else f"{part.permission or 'run'} {part.target}"
         yield from ((f"{BAR}{line}", BOLD) for line in show_invisible(text.strip()).split("\n"))
         yield from ((line, "") for line in real_path_lines(part))
-    if len(parts) > MOST:
-        yield f"  ⟨{len(parts) - MOST:,} more targets⟩", ""
+    if len(parts) > MOST_VALUES:
+        yield f"  ⟨{len(parts) - MOST_VALUES:,} more targets⟩", ""
 
 
 def _tool_label(request: PermissionRequest) -> str:
@@ -275,7 +275,7 @@ def _argument_lines(request: PermissionRequest) -> Iterator[str]:
         and not _is_default(properties.get(name), value)
         and not (name in spec.targets and value_text(value) in targets)
     ]
-    for name, text in arguments[:MOST]:
+    for name, text in arguments[:MOST_VALUES]:
         lines = show_invisible(text).split("\n")
         if request.preview and len(text) > IN_PREVIEW:
             yield f"  {name}: ⟨{len(text):,} characters, whose effect is shown above⟩"
@@ -284,8 +284,8 @@ def _argument_lines(request: PermissionRequest) -> Iterator[str]:
         else:
             yield f"  {name}:"
             yield from (f"{BAR}{line}" for line in lines)
-    if len(arguments) > MOST:
-        yield f"  ⟨{len(arguments) - MOST:,} more arguments⟩"
+    if len(arguments) > MOST_VALUES:
+        yield f"  ⟨{len(arguments) - MOST_VALUES:,} more arguments⟩"
 
 
 def _always_lines(request: PermissionRequest) -> Iterator[str]:
@@ -343,7 +343,7 @@ def _wrap_line(line: str, out: Output) -> list[str]:
 
 
 EDITORS = ("sensible-editor", "nano", "vim", "vi")  # where neither $VISUAL nor $EDITOR is set
-LARGEST = 64 * 1024 * 1024  # bytes of an edited file
+LARGEST_EDITED = 64 * 1024 * 1024  # bytes of an edited file
 BOUNDS = Bounds(levels=100, aliases=0, values=200_000)
 FILE = "arguments.yaml"
 HEAD = """\
@@ -400,7 +400,7 @@ async def run_editor(command: list[str], text: str) -> str:
         if code:
             raise EditError(f"The editor {command[0]!r} ended with code {code}. Nothing is changed.")
         try:
-            return bounded_text(path, LARGEST)
+            return bounded_text(path, LARGEST_EDITED)
         except Unreadable as error:
             raise EditError(f"{FILE}: {error.problem}. {error.advice}") from None
 

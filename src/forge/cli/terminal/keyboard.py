@@ -20,7 +20,7 @@ from forge.cli.terminal.print_result import clip
 from forge.core.execution.threads import in_thread
 from forge.core.files import open_regular
 
-LONGEST = 1024 * 1024  # characters of one message
+LONGEST_MESSAGE = 1024 * 1024  # characters of one message
 MOST_HISTORY = 1_000  # lines of history
 FENCE = '"""'
 QUIET = 0.25  # seconds without a key, after which keys count as an answer
@@ -48,7 +48,7 @@ class Keyboard:
         while lines[-1].endswith("\\") and (more := self._read_line("… ")) is not None:
             lines[-1] = lines[-1][:-1]
             lines.append(more)
-        return "\n".join(lines)[:LONGEST].strip()
+        return "\n".join(lines)[:LONGEST_MESSAGE].strip()
 
     def save(self) -> None:
         """Saves the history, readable for its owner only. A failure is ignored."""
@@ -63,7 +63,7 @@ class Keyboard:
 
     def _read_fenced(self, first: str) -> str:
         text = first.lstrip()[len(FENCE) :]
-        while FENCE not in text and (more := self._read_line("… ")) is not None and len(text) < LONGEST:
+        while FENCE not in text and (more := self._read_line("… ")) is not None and len(text) < LONGEST_MESSAGE:
             text += f"\n{more}"
         return text.partition(FENCE)[0].strip()
 
@@ -79,7 +79,7 @@ class Keyboard:
     def _plain_line(self, prompt: str) -> str:
         if self.is_terminal:
             click.echo(prompt, nl=False, err=True)
-        line = sys.stdin.buffer.readline(LONGEST)
+        line = sys.stdin.buffer.readline(LONGEST_MESSAGE)
         if not line:
             raise EOFError
         return line.decode("utf-8", "replace").rstrip("\r\n")
@@ -196,7 +196,7 @@ def write_all(content: bytes) -> None:
 # Picking one of several entries with the arrow keys; what is typed filters them.
 
 
-MOST = 12  # entries shown at once
+MOST_ENTRIES = 12  # entries shown at once
 HELP = "↑ ↓ choose · type to filter · Enter opens · Esc leaves"
 _KEYS = re.compile(r"\x1b[\[O][\d;]*([A-Za-z~])|(\x1b)|([\x00-\x1f\x7f])|([^\x00-\x1f\x7f]+)")
 
@@ -250,12 +250,12 @@ class _Menu:
     def draw(self, out: Output) -> list[str]:
         columns = shutil.get_terminal_size().columns - 3
         fitting = self._fitting
-        first = max(0, min(self.cursor - MOST // 2, len(fitting) - MOST))
+        first = max(0, min(self.cursor - MOST_ENTRIES // 2, len(fitting) - MOST_ENTRIES))
         lines = [out.paint(clip(HELP, columns), "2")]
         lines += [f"Filter: {clip(self.filter, columns - 8)}"] if self.filter else []
-        for at, number in enumerate(fitting[first : first + MOST], first):
+        for at, number in enumerate(fitting[first : first + MOST_ENTRIES], first):
             row = clip(self.rows[number], columns)
             lines.append(f"{out.paint('▸', '36')} {out.paint(row, '1')}" if at == self.cursor else f"  {row}")
-        left = len(fitting) - MOST
+        left = len(fitting) - MOST_ENTRIES
         lines += ["  Nothing fits." if not fitting else f"  … {left} more"] if left > 0 or not fitting else []
         return lines

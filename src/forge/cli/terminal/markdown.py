@@ -213,8 +213,8 @@ class MarkdownStream:
 # A marker counts only if its partner follows on the same line, near enough; otherwise it is text, as it was written.
 
 
-LONGEST = 300  # characters from a marker to the end of its span
-DEEPEST = 6  # spans inside spans
+LONGEST_SPAN = 300  # characters from a marker to the end of its span
+DEEPEST_SPANS = 6  # spans inside spans
 CODE, LINK, ADDRESS = "36", "4", "2"
 _STYLES = {"*": "3", "_": "3", "**": "1", "***": "1;3", "~~": "9"}  # `__init__` is a name more often than bold
 _ESCAPABLE = frozenset("\\`*_~[]<>#|!+-.(){}")
@@ -310,21 +310,21 @@ class _InlineParser:
         end = at + 1
         while end < len(self.text) and self.text[end] == self.text[at]:
             end += 1
-        if end - at <= LONGEST:
+        if end - at <= LONGEST_SPAN:
             self._peek(end)
-        return self.text[at:end][:LONGEST]
+        return self.text[at:end][:LONGEST_SPAN]
 
     def _missing(self, at: int) -> int:
         """Returns 0 if the span that begins here has no end; raises `_Undecided` if the end may still come."""
-        if self.final or len(self.text) >= at + LONGEST:
+        if self.final or len(self.text) >= at + LONGEST_SPAN:
             return 0
         raise _Undecided
 
     def _parse_code(self, at: int, run: str) -> int:
-        window = self.text[: at + LONGEST]
+        window = self.text[: at + LONGEST_SPAN]
         for found in re.finditer("`+", window[at + len(run) :]):
             end = at + len(run) + found.end()
-            if end == len(window) and len(window) < at + LONGEST:
+            if end == len(window) and len(window) < at + LONGEST_SPAN:
                 self._peek(end)
             if found[0] == run:
                 code = window[at + len(run) : end - len(run)]
@@ -337,7 +337,13 @@ class _InlineParser:
     def _parse_emphasis(self, at: int, run: str) -> int:
         style = _STYLES.get(run)
         follows = self._peek(at + len(run))
-        if style is None or not follows or follows.isspace() or _is_word(self._before(at)) or self.depth >= DEEPEST:
+        if (
+            style is None
+            or not follows
+            or follows.isspace()
+            or _is_word(self._before(at))
+            or self.depth >= DEEPEST_SPANS
+        ):
             return 0
         end = self._find_closer(at, run)
         if not end:
@@ -355,13 +361,13 @@ class _InlineParser:
 
     def _find_closer(self, at: int, run: str) -> int:
         """Returns the end of the run that closes this one; 0: none so far. Code and escapes are skipped."""
-        window = self.text[: at + LONGEST]
+        window = self.text[: at + LONGEST_SPAN]
         position = at + len(run)
         mark = re.escape(run[0])
         if not re.compile(rf"(?<![\s{mark}]){mark}(?!{mark}*[A-Za-z0-9])").search(window, position):
             return 0  # quickly, for the many markers without a partner
         pattern = re.compile(rf"\\.|(`+)[^`]+\1(?!`)|`+|{mark}+")
-        is_open = not self.final and len(self.text) < at + LONGEST
+        is_open = not self.final and len(self.text) < at + LONGEST_SPAN
         while found := pattern.search(window, position):
             position = found.end()
             if found[0][0] == "`" and is_open and (not found[1] or position == len(window)):
@@ -379,11 +385,11 @@ class _InlineParser:
 
     def _parse_link(self, at: int) -> int:
         """Parses `[text](address)` and shows both."""
-        window = self.text[: at + LONGEST]
+        window = self.text[: at + LONGEST_SPAN]
         middle = _find_bracket(window, at, "[", "]")
         if middle < 0:
             return self._missing(at)
-        if (self._peek(middle + 1) if middle + 1 < at + LONGEST else "") != "(":
+        if (self._peek(middle + 1) if middle + 1 < at + LONGEST_SPAN else "") != "(":
             return 0
         end = _find_bracket(window, middle + 1, "(", ")")
         label, address = window[at + 1 : middle], window[middle + 2 : end if end >= 0 else None]
@@ -393,7 +399,7 @@ class _InlineParser:
             return self._missing(at)
         if not address:
             return 0
-        inner = _InlineParser(label, self._with(LINK), final=True, before="[", depth=DEEPEST)
+        inner = _InlineParser(label, self._with(LINK), final=True, before="[", depth=DEEPEST_SPANS)
         inner.parse()
         self.spans += inner.spans
         if label != address:
@@ -401,7 +407,7 @@ class _InlineParser:
         return end + 1
 
     def _parse_autolink(self, at: int) -> int:
-        window = self.text[at : at + LONGEST]
+        window = self.text[at : at + LONGEST_SPAN]
         if found := _AUTOLINK.match(window):
             self._add(found[1], self._with(LINK))
             return at + found.end()

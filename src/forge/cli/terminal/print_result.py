@@ -140,7 +140,7 @@ def _width(character: str) -> int:
 # Diffs.
 
 
-MOST = 12  # lines of a diff in the output of a run
+MOST_DIFF_LINES = 12  # lines of a diff in the output of a run
 
 _START = re.compile(r"(?:diff --git |--- |Binary file |deleted )")
 _HEAD = re.compile(
@@ -171,8 +171,8 @@ def summarise_diff(result: ToolResult) -> list[str]:
     if result.is_error or not is_diff(result.for_user):
         return []
     lines = list(_changed_lines(result.for_user))
-    more = [f"… {len(lines) - MOST:,} more lines"] if len(lines) > MOST else []
-    return [*lines[:MOST], *more]
+    more = [f"… {len(lines) - MOST_DIFF_LINES:,} more lines"] if len(lines) > MOST_DIFF_LINES else []
+    return [*lines[:MOST_DIFF_LINES], *more]
 
 
 def colour_of(line: str) -> str:

@@ -419,7 +419,7 @@ def format_seconds(passed: float) -> str:
 # Holds text that a model is still writing: its reasoning, and the arguments of its calls.
 
 
-LONGEST = 2_000  # characters that are kept of each
+LONGEST_KEPT = 2_000  # characters that are kept of each
 _ESCAPES = (("\\n", "\n"), ('\\"', '"'), ("\\t", "    "))  # of JSON
 
 
@@ -433,7 +433,7 @@ class UnfinishedText:
 
     def take(self, text: str) -> None:
         self.size += len(text)
-        self.end = f"{self.end}{text}"[-LONGEST:]
+        self.end = f"{self.end}{text}"[-LONGEST_KEPT:]
 
     def tail(self, most: int) -> list[str]:
         """Returns the last lines; in a call, escaped line breaks count as line breaks."""

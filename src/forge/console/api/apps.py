@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # `this` of such a function is the window: nothing that the app declares can take its place
 LOCK = "(function(){delete this.RTCPeerConnection;delete this.webkitRTCPeerConnection})();\n"
 
-MOST = 500  # scripts and handlers of an app: a header holds so many
+MOST_SCRIPTS = 500  # scripts and handlers of an app: a header holds so many
 
 _NEWLINE = re.compile("\r\n?")
 _SCRIPT = re.compile(r"<script(?=[\s>/])(?:[^<>\"']|\"[^\"]*\"|'[^']*')*>", re.IGNORECASE)
@@ -96,7 +96,7 @@ def lock_scripts(html: str) -> tuple[str, str]:
             written.append(start[0] + lock(code))
         place = end.start()
     written.append(lock_handlers(html[place:]))
-    return "".join(written), " ".join(["'unsafe-hashes'", *sorted(digests)[:MOST]])
+    return "".join(written), " ".join(["'unsafe-hashes'", *sorted(digests)[:MOST_SCRIPTS]])
 
 
 def _find_tool(console: ConsoleState, name: str) -> McpTool:

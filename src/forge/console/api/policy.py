@@ -32,7 +32,7 @@ from forge.project.read_yaml import parse_yaml, read_text
 from forge.project.trust import FoundConfig, accept, read_accepted_text
 from forge.workspace.state import replace_file
 
-MOST = 500
+MOST_EXAMPLES = 500
 LOOKED_AT = 5_000  # rows of events of the store, the newest
 DAY = 86_400
 LONGEST_RULE = 2_000
@@ -101,13 +101,15 @@ def show_denials(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
         key = (one["session"], one["call"])
         if key not in told or run:
             told[key] = {**told.get(key, {}), **one}
-    newest = sorted(told.values(), key=lambda one: -one["at"])[:MOST]
+    newest = sorted(told.values(), key=lambda one: -one["at"])[:MOST_EXAMPLES]
     return {"denials": [{**one, **_narrower_rule(console, one)} for one in newest], "unreadable": log.unreadable}
 
 
 def _find_stored_denials(console: ConsoleState, since: float) -> Iterator[tuple[str, Mapping[str, Any]]]:
     kinds = ('"error_type":"permission_error"', '"error_type":"security_error"')
-    found = console.runs.store.read_events(lambda connection: find_events(connection, kinds, LOOKED_AT, 4 * MOST))
+    found = console.runs.store.read_events(
+        lambda connection: find_events(connection, kinds, LOOKED_AT, 4 * MOST_EXAMPLES)
+    )
     for one in found:
         event = from_json(one.text)
         if _is_denial(event) and float(event.get("ts") or 0) >= since:

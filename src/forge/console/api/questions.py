@@ -17,14 +17,14 @@ from forge.permissions.questions import Answer
 from forge.workspace.state.store import StoreError
 
 BY = "console"
-MOST = 100  # questions of each kind on a page
+MOST_QUESTIONS = 100  # questions of each kind on a page
 LONGEST_FEEDBACK = 20_000
 
 
 def list_questions(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
     """Returns a page of the open questions, with all counted. However many wait, it needs a handful of statements."""
     store = console.runs.store
-    limit = request.number("limit", MOST, 1, MOST)
+    limit = request.number("limit", MOST_QUESTIONS, 1, MOST_QUESTIONS)
     asked = store.questions(limit=limit, after=request.text("after"))
     asking = store.list_asking(limit, _read_cursor(request.text("words_after")))
     known = store.find_with_roots({one.run for one in asked} | {run.id for run in asking})

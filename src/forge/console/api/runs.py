@@ -42,14 +42,14 @@ from forge.workspace.history.tracking import SessionState
 log = logging.getLogger("forge.console")
 
 SEARCHED = 5_000  # runs, the newest
-MOST = 200  # runs of a page
+MOST_RUNS = 200  # runs of a page
 MOST_EVENTS = 5_000
 MOST_MESSAGES = 1_000
 MOST_CHANGES = 200
 
 
 def list_runs(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
-    limit = request.number("limit", 50, 1, MOST)
+    limit = request.number("limit", 50, 1, MOST_RUNS)
     query = sa.select(*COLUMNS).where(runs.c.parent == "").order_by(runs.c.created.desc(), runs.c.id.desc())
     for condition in _conditions(request):
         query = query.where(condition)
@@ -374,7 +374,7 @@ def _scope_of(run: RunInfo) -> dict[str, Any]:
 
 PAGE = 2_000
 MOST_EXPORTED = 200_000  # events of one file
-LARGEST = 64_000_000  # characters of it
+LARGEST_EXPORT = 64_000_000  # characters of it
 LEFT_OUT = "export_ends"  # in place of what does not fit
 
 
@@ -403,7 +403,7 @@ def _all_entries(store: RunStore, ids: Sequence[str]) -> Iterator[EventEntry]:
         for entry in entries:
             count, size = count + 1, size + len(entry.text)
             yield entry
-            if count >= MOST_EXPORTED or size >= LARGEST:
+            if count >= MOST_EXPORTED or size >= LARGEST_EXPORT:
                 yield EventEntry(entry.number, entry.run, json.dumps({"event": LEFT_OUT, "after": entry.number}))
                 return
 

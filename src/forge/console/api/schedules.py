@@ -34,7 +34,7 @@ from forge.schedules.schedule import (
 from forge.schedules.store import ScheduleStore
 
 LOOK = 0.3  # seconds between two looks at a schedule's run
-MOST = 10  # runs of a history
+MOST_HISTORY = 10  # runs of a history
 UPCOMING = 3  # times that a preview shows
 
 _TEXTS = ("cron", "task", "id", "timezone", "skill", "channel", "channel_target")
@@ -216,11 +216,11 @@ def _next_time(rule: Cron, one: Schedule, now: float) -> float | None:
 
 def _history(console: ConsoleState, store: ScheduleStore, name: str) -> list[dict[str, Any]]:
     """Returns runs of workers and those started by hand or by `forge schedule run`, the newest first."""
-    kept = store.history(name, MOST)
+    kept = store.history(name, MOST_HISTORY)
     by_hand = _runs_of(console, [one.session for one in kept if one.session])
     found = [replace(one, run_id=by_hand.get(one.session, "")) for one in kept]
-    found += list_scheduled(console.runs.store, name, MOST)
-    return [_row(one) for one in sorted(found, key=lambda one: -(one.started or one.due))[:MOST]]
+    found += list_scheduled(console.runs.store, name, MOST_HISTORY)
+    return [_row(one) for one in sorted(found, key=lambda one: -(one.started or one.due))[:MOST_HISTORY]]
 
 
 def _runs_of(console: ConsoleState, sessions: Sequence[str]) -> dict[str, str]:

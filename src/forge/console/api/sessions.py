@@ -12,7 +12,7 @@ from forge.console.response_shapes import message_shape, run_shape
 from forge.core.errors import ToolError
 from forge.project.runs.sessions import session_store
 
-MOST = 500  # sessions of a list
+MOST_SESSIONS = 500  # sessions of a list
 MOST_EVENTS = 5_000
 MOST_MESSAGES = 1_000
 
@@ -31,7 +31,7 @@ def list_sessions(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
     if all(one["name"] != DEMO for one in found):
         found.append(_demo())
     wanted = [one for one in found if text in one["name"].lower() or text in one["title"].lower()]
-    return {"sessions": wanted[:MOST]}
+    return {"sessions": wanted[:MOST_SESSIONS]}
 
 
 def show_session(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:

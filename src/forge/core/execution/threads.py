@@ -15,7 +15,7 @@ from forge.core.errors import ErrorKind, ToolError
 
 T = TypeVar("T")
 
-MOST = 2_000  # threads at once; hung ones count until they return
+MOST_THREADS = 2_000  # threads at once; hung ones count until they return
 IDLE = 10.0  # seconds a thread waits for work before it ends
 
 _work: queue.SimpleQueue[_ThreadCall] = queue.SimpleQueue()
@@ -91,9 +91,9 @@ def _reserve_thread() -> None:
         if _idle:
             _idle -= 1
             return
-        if _alive >= MOST:
+        if _alive >= MOST_THREADS:
             raise ToolError(
-                f"{MOST} plain functions are already running or hung",
+                f"{MOST_THREADS} plain functions are already running or hung",
                 ErrorKind.SYSTEM,
                 "Wait for some to end; give slow tools their own timeout and isolate=True.",
                 passing=True,

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 from forge.core.plain_values import number, plain
 
 MASK = "[secret]"
-LONGEST = 128 * 1024  # characters of one text in an event; the rest is cut and counted
-DEEPEST = 100  # levels of data that are looked through
-MOST = 50_000  # values inside one part of an event: its arguments, its result's data; the rest is left out and counted
+LONGEST_TEXT = 128 * 1024  # characters of one text in an event; the rest is cut and counted
+DEEPEST_DATA = 100  # levels of data that are looked through
+MOST_VALUES = 50_000  # values in one part of an event: its arguments, its result's data; the rest is only counted
 MOST_CUTS = 1_000  # cuts of a text that are checked
 LONGEST_LOOKALIKE = 4_096  # characters beyond a cut that are looked at, so that no token is cut in two
 LONGEST_BEFORE = 200  # characters before a piece of text that say what it is
@@ -132,20 +132,20 @@ class Secrets:
         return self.mask_value(value, lookalikes=True)
 
     def _mask_for_events(self, text: str) -> str:
-        if len(text) <= LONGEST:
+        if len(text) <= LONGEST_TEXT:
             return self.mask_all(text)
         longest = max(map(len, self._values), default=0)
-        beginning = self.mask_all(text[: LONGEST + max(longest, LONGEST_LOOKALIKE)])[
-            :LONGEST
+        beginning = self.mask_all(text[: LONGEST_TEXT + max(longest, LONGEST_LOOKALIKE)])[
+            :LONGEST_TEXT
         ]  # masked before it is cut
-        return f"{beginning}[… {len(text) - LONGEST} more characters]"
+        return f"{beginning}[… {len(text) - LONGEST_TEXT} more characters]"
 
     def mask_value(self, value: Any, *, lookalikes: bool = False) -> Any:
         """Masks every text inside plain data; under a key such as `password`, the whole value."""
         if type(value) is str:
             return self._mask_for_events(value) if lookalikes else self.mask(value)
         if lookalikes:
-            return _DataMasker(self._mask_for_events, MOST, by_name=True).mask_any(value, 0)
+            return _DataMasker(self._mask_for_events, MOST_VALUES, by_name=True).mask_any(value, 0)
         return _DataMasker(self.mask, None, keeps_objects=self.pattern is None).mask_any(value, 0)
 
     def __repr__(self) -> str:
@@ -223,7 +223,7 @@ class _DataMasker:
             return value if -LEAST_NUMBER < value < LEAST_NUMBER else self._mask_number(value)
         if value is None or kind is bool or kind is float:
             return value
-        if depth > DEEPEST and not isinstance(value, str):
+        if depth > DEEPEST_DATA and not isinstance(value, str):
             return "[nested too deeply to be shown]"
         if kind is dict or isinstance(value, Mapping):
             return self._mapping(value, depth + 1)

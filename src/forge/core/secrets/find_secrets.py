@@ -168,7 +168,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 
 SHORTEST = 7  # `://a:b@`
 SHORTEST_TOKEN = 20  # letters and digits alone
-LONGEST = 1024  # characters of a value behind a name
+LONGEST_VALUE = 1024  # characters of a value behind a name
 LONGEST_KEY = 32 * 1024  # of a private key
 
 Span = tuple[int, int]
@@ -202,8 +202,8 @@ _ASSIGNS = r"""(?x)
     """
 _SCHEME = r"(?i:basic|bearer|token|digest|apikey|negotiate|bot|aws4-hmac-sha256)[ ]{1,4}"
 _OPENS = r"(?:[rbufRBUF]{0,2})(\\*[\"'`]{1,3})"
-_WORD = rf"[^\s\"'`,;&|<>(){{}}\[\]]{{1,{LONGEST}}}"
-_SHELL_WORD = rf"[^\s\"'`;&]{{1,{LONGEST}}}"
+_WORD = rf"[^\s\"'`,;&|<>(){{}}\[\]]{{1,{LONGEST_VALUE}}}"
+_SHELL_WORD = rf"[^\s\"'`;&]{{1,{LONGEST_VALUE}}}"
 _LOGIN = (
     r"(?<![\w-])(?:-[a-zA-Z]{0,6}[ua]|--(?:proxy-)?(?:user|auth))(?:[ =]{1,4}|(?<=-u))"
     r"[\"']?([^\s:\"'$]{0,100}:[^\s\"']{1,200})"
@@ -218,7 +218,7 @@ _REGISTRY = (
 )
 _NEXT_LINE = r"(?:[|>][-+0-9]{0,2}[ \t]{0,4})?(?:\r?\n|(?:\\r)?\\n)([ \t]{1,60})"
 _KEY_BEGINS = r"(?:\A|\n|\\n)([ \t]*(?:- )?)\\{0,3}[\"']?\Z"
-_LAST_WORD = rf"([^\s\"'`,;&|<>(){{}}\[\]\\]{{1,{LONGEST}}})[ \t]{{0,8}}(?=[\r\n\"'#]|\\[rn]|\Z)"
+_LAST_WORD = rf"([^\s\"'`,;&|<>(){{}}\[\]\\]{{1,{LONGEST_VALUE}}})[ \t]{{0,8}}(?=[\r\n\"'#]|\\[rn]|\Z)"
 _BLANK_AND_QUOTE = r"[ \t]{1,8}(?=\\{0,3}[\"'])"
 _IDS = r":?\d*:\d*|.*:\$.*"
 LONGEST_WORD = 512  # characters of a known token that has begun
@@ -456,7 +456,7 @@ def _read_value(text: str, start: int, kind: str, *, assigned: bool) -> Span | N
 
 def _find_end(text: str, quote: str, start: int) -> int:
     """Returns the end of a quoted value: at its quote, else at the end of its line."""
-    most = min(start + LONGEST, len(text))
+    most = min(start + LONGEST_VALUE, len(text))
     end = text.find(quote, start, most)
     while end > 0 and len(quote) == 1 and text[end - 1] == "\\" and text[end - 2 : end - 1] != "\\":
         end = text.find(quote, end + 1, most)

@@ -22,7 +22,10 @@ __all__ = ["Connection", "ServerListener", "SilentListener", "current_call_key"]
 
 T = TypeVar("T")
 
-FIRST, LONGEST = 1.0, 60.0  # seconds of backoff before a restart: doubled each time, until the server stays up
+FIRST_BACKOFF, LONGEST_BACKOFF = (
+    1.0,
+    60.0,
+)  # seconds before a restart: doubled each time, until the server stays up
 STEADY = 60.0  # seconds up, after which the backoff is reset
 IMMINENT = 1.0  # seconds that a call waits for a restart; if it takes longer, the call fails at once
 CLOSING = 2.6  # seconds to end by itself; then it is cancelled
@@ -254,7 +257,11 @@ class Connection:
     def _mark_down(self, reason: str, lived: float, *, at_once: bool = False) -> None:
         if lived >= STEADY:
             self._restarts = 0
-        seconds = 0.0 if at_once and (lived >= FIRST or not self._restarts) else min(LONGEST, FIRST * 2**self._restarts)
+        seconds = (
+            0.0
+            if at_once and (lived >= FIRST_BACKOFF or not self._restarts)
+            else min(LONGEST_BACKOFF, FIRST_BACKOFF * 2**self._restarts)
+        )
         self._restarts = min(self._restarts + 1, 30)
         self._reason = reason
         self._back_at = asyncio.get_running_loop().time() + seconds

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-LONGEST = 300  # characters of a name or a description
+LONGEST_LABEL = 300  # characters of a name or a description
 MOST_SUGGESTED = 100  # values of an argument
 
 
@@ -122,7 +122,7 @@ class ServerContents:
         answer = await self._request(lambda one: one.complete(prompt, argument, value, known or {}))
         completion = answer.get("completion")
         values = completion.get("values") if isinstance(completion, Mapping) else None
-        found = (one_line(one, LONGEST) for one in values[:MOST_SUGGESTED]) if isinstance(values, list) else ()
+        found = (one_line(one, LONGEST_LABEL) for one in values[:MOST_SUGGESTED]) if isinstance(values, list) else ()
         return [one for one in found if one]
 
 
@@ -131,22 +131,22 @@ def _read_resources(listed: list[dict[str, Any]], key: str) -> list[ServerResour
     for one in listed:
         uri = one.get(key)
         if isinstance(uri, str) and uri and len(uri) <= LONGEST_URI and uri.isprintable():
-            words = [one_line(one.get(field), LONGEST) for field in ("title", "name", "description", "mimeType")]
+            words = [one_line(one.get(field), LONGEST_LABEL) for field in ("title", "name", "description", "mimeType")]
             found.append(ServerResource(uri, words[0] or words[1], words[2], words[3]))
     return found
 
 
 def _read_prompt(listed: Mapping[str, Any]) -> ServerPrompt | None:
     name = listed.get("name")
-    if not isinstance(name, str) or not name or len(name) > LONGEST or not name.isprintable():
+    if not isinstance(name, str) or not name or len(name) > LONGEST_LABEL or not name.isprintable():
         return None
     said = listed.get("arguments")
     arguments = tuple(
-        PromptArgument(one["name"], one_line(one.get("description"), LONGEST), one.get("required") is True)
+        PromptArgument(one["name"], one_line(one.get("description"), LONGEST_LABEL), one.get("required") is True)
         for one in (said if isinstance(said, list) else [])[:MOST_SUGGESTED]
         if isinstance(one, Mapping) and isinstance(one.get("name"), str) and one["name"].isprintable()
     )
-    return ServerPrompt(name, one_line(listed.get("description") or listed.get("title"), LONGEST), arguments)
+    return ServerPrompt(name, one_line(listed.get("description") or listed.get("title"), LONGEST_LABEL), arguments)
 
 
 def _read_message(listed: Any) -> Message:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from forge.core.errors import DefinitionError
 from forge.core.secrets import MASK, SHORTEST, Secrets
 
-LONGEST = 64  # characters of a tool's whole name
+LONGEST_NAME = 64  # characters of a tool's whole name
 LONGEST_SERVER = 32
 SEPARATOR = "__"
 
@@ -89,7 +89,7 @@ def tool_names(
     for tool, name in wanted.items():
         others, own = claims[name.casefold()], _claim(tool, rename, approved)
         is_first = own == max(others) and others.count(own) == 1
-        names[tool] = name if is_first and len(name) <= LONGEST else _add_hash(name, tool)
+        names[tool] = name if is_first and len(name) <= LONGEST_NAME else _add_hash(name, tool)
     return names
 
 
@@ -106,7 +106,7 @@ def _add_hash(name: str, tool: str) -> str:
     from hashlib import sha256  # needed only for some names
 
     mark = sha256(tool.encode("utf-8", "replace")).hexdigest()[:8]
-    return f"{name[: LONGEST - len(mark) - 1]}_{mark}"
+    return f"{name[: LONGEST_NAME - len(mark) - 1]}_{mark}"
 
 
 def _safe(text: str) -> str:

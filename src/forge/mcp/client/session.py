@@ -343,7 +343,7 @@ def _version() -> str:
 
 
 OFTEN = 1.0  # seconds between two reports
-FIRST, LONGEST = 1.0, 60.0  # seconds before a lost subscription is opened again: doubled each time
+FIRST_BACKOFF, LONGEST_BACKOFF = 1.0, 60.0  # seconds before a lost subscription is opened again: doubled each time
 _FINAL = (types.METHOD_NOT_FOUND, types.INVALID_PARAMS, types.INVALID_REQUEST)  # no later attempt can succeed
 
 
@@ -381,7 +381,7 @@ class ListChanges:
 
     async def _keep_subscribed(self, client: ClientSession) -> None:
         loop = asyncio.get_running_loop()
-        pause = FIRST
+        pause = FIRST_BACKOFF
         while not self._wire.lost.done():
             began = loop.time()
             try:
@@ -396,7 +396,7 @@ class ListChanges:
                     return
             except (SubscriptionLost, TimeoutError):
                 pass
-            pause = FIRST if loop.time() - began >= LONGEST else min(LONGEST, pause * 2)
+            pause = FIRST_BACKOFF if loop.time() - began >= LONGEST_BACKOFF else min(LONGEST_BACKOFF, pause * 2)
             await asyncio.sleep(pause)
 
     def _report(self) -> None:

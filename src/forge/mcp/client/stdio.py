@@ -32,7 +32,7 @@ from forge.workspace.state import make_key
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
 DEPTH = "FORGE_MCP_DEPTH"  # the variable with the nesting depth of servers
-DEEPEST = 4
+DEEPEST_NESTING = 4
 PATIENCE, GRACE = 0.7, 1.0  # seconds to end after its input was closed, and after a signal
 _PIECE = MIB  # bytes read at once
 _PART = 4 * 1024  # bytes of the beginning and of the end of a line that is too long
@@ -82,7 +82,7 @@ def _read_depth() -> int:
     """Returns the nesting depth of servers. Raises `ToolError` if it is too deep."""
     said = os.environ.get(DEPTH, "")
     depth = int(said) if said.isdecimal() and len(said) < 3 else 0
-    if depth >= DEEPEST:
+    if depth >= DEEPEST_NESTING:
         raise ToolError(
             f"MCP servers started other MCP servers, {depth} levels deep",
             ErrorKind.CONFIG,

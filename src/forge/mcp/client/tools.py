@@ -17,9 +17,9 @@ from forge.mcp.apps import find_app, is_for_apps
 from forge.mcp.client.contents import result_of
 from forge.mcp.pins import PINNED, Pin, PinState, difference, format_definition
 
-DEEPEST = 100  # levels of a definition
+DEEPEST_DEFINITION = 100  # levels of a definition
 MOST_NODES = 20_000  # values in one
-LARGEST = 128 * 1024  # characters of one
+LARGEST_DEFINITION = 128 * 1024  # characters of one
 TIMEOUT = 120.0  # seconds by default
 READ = ("title", "description", "inputSchema")  # keys of a definition that models read
 
@@ -162,10 +162,10 @@ def check_definition(definition: Mapping[str, Any]) -> None:
             waiting.extend((item, depth + 1) for item in node.values())
         elif isinstance(node, list | tuple):
             waiting.extend((item, depth + 1) for item in node)
-        if depth > DEEPEST:
-            raise ValueError(f"its definition is more than {DEEPEST} levels deep")
-        if nodes > MOST_NODES or size > LARGEST:
-            raise ValueError(f"its definition is larger than {MOST_NODES:,} values or {LARGEST // 1024} KiB")
+        if depth > DEEPEST_DEFINITION:
+            raise ValueError(f"its definition is more than {DEEPEST_DEFINITION} levels deep")
+        if nodes > MOST_NODES or size > LARGEST_DEFINITION:
+            raise ValueError(f"its definition is larger than {MOST_NODES:,} values or {LARGEST_DEFINITION // 1024} KiB")
 
 
 def default_permissions(declared: Collection[str] | None, *, is_program: bool) -> frozenset[Permission]:

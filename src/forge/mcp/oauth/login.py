@@ -251,7 +251,7 @@ class OAuth:
 # --- Stores logins: in the system's keyring if `keyring` is installed, else in a file that only the user can read.
 
 
-LARGEST = 4 * 1024 * 1024  # bytes of the logins at one server
+LARGEST_LOGINS = 4 * 1024 * 1024  # bytes of the logins at one server
 SERVICE = "forge mcp"  # in the keyring
 FOLDER = "mcp-logins"  # below $XDG_DATA_HOME/forge
 Record = dict[str, Any]  # client, tokens, expires_at, server (metadata), resource (metadata), saved_at
@@ -295,7 +295,7 @@ class TokenStore:
                 text = None
         path = self._path()
         try:
-            text = text or (read_regular(path, LARGEST).decode() if path is not None else None)
+            text = text or (read_regular(path, LARGEST_LOGINS).decode() if path is not None else None)
             found = json.loads(text or "{}")
         except (OSError, ValueError):
             return {}

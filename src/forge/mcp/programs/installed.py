@@ -101,7 +101,7 @@ def _read_record(integrity: str) -> dict[str, Any] | None:
 
 NAME = "forge.mcp.lock"  # beside forge.yaml
 FORMAT = 1
-LARGEST = 16 * 1024 * 1024  # bytes
+LARGEST_LOCK = 16 * 1024 * 1024  # bytes
 
 
 class LockedProgram(NamedTuple):
@@ -134,7 +134,7 @@ def read_lock(folder: Path) -> dict[str, LockedProgram]:
     if not path.exists():
         return {}
     try:
-        document = json.loads(bounded_text(path, LARGEST))
+        document = json.loads(bounded_text(path, LARGEST_LOCK))
         if document["format"] != FORMAT:
             raise ValueError(f"its format is {document['format']!r}")
         return {name: _read_program(entry) for name, entry in document["servers"].items()}

@@ -151,10 +151,10 @@ class ClientCalls:
 # --- Tasks: calls that outlive their request, of clients that declare the extension for tasks.
 
 
-MOST = 256  # tasks that are kept
+MOST_TASKS = 256  # tasks that are kept
 KEPT = 60 * 60.0  # seconds that a task is kept
 POLL = 1_000  # milliseconds between two looks of the client
-LARGEST = 256 * 1024 * 1024  # bytes of all kept results; beyond, no task is started
+LARGEST_RESULTS = 256 * 1024 * 1024  # bytes of all kept results; beyond, no task is started
 OVER = ("completed", "failed", "cancelled")
 
 
@@ -250,7 +250,7 @@ class ClientTasks:
 
     @property
     def has_room(self) -> bool:
-        return len(self._tasks) < MOST and sum(one.size for one in self._tasks.values()) < LARGEST
+        return len(self._tasks) < MOST_TASKS and sum(one.size for one in self._tasks.values()) < LARGEST_RESULTS
 
     def start(self, call: ClientCall) -> dict[str, Any]:
         """Makes a call a task. Returns the answer to its request."""

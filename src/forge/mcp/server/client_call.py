@@ -403,7 +403,7 @@ class ClientCall:
 
 
 APPROVAL = "approval"  # the key of Forge's own questions
-MOST = 20  # open questions of one call
+MOST_QUESTIONS = 20  # open questions of one call
 LONGEST_KEY = 100  # characters
 
 
@@ -438,8 +438,10 @@ class OpenQuestions:
         self, key: str, request: InputRequest, wait: Callable[[asyncio.Future[object]], Any]
     ) -> object | None:
         """Opens a question and awaits its answer with `wait`; None if there was none."""
-        if len(self._open) >= MOST:
-            raise ToolError(f"a call can have {MOST} open questions", ErrorKind.RATE_LIMITED, "Ask fewer at once.")
+        if len(self._open) >= MOST_QUESTIONS:
+            raise ToolError(
+                f"a call can have {MOST_QUESTIONS} open questions", ErrorKind.RATE_LIMITED, "Ask fewer at once."
+            )
         key = self._free_key(key[:LONGEST_KEY])
         answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._open[key] = _Question(request, answer)

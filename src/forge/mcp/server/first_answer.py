@@ -19,7 +19,7 @@ INSTRUCTIONS = (
 )
 HANDSHAKES = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MODERN = "2026-07-28"
-LONGEST = 64 * 1024  # bytes of a first message; a longer one is left to the SDK
+LONGEST_MESSAGE = 64 * 1024  # bytes of a first message; a longer one is left to the SDK
 _META = "io.modelcontextprotocol/"
 
 
@@ -45,12 +45,12 @@ async def answer_first(
 ) -> FirstAnswer:
     """Reads the first message, and answers `initialize` or `server/discover`. Leaves other messages to the SDK."""
     read = b""
-    while b"\n" not in read and len(read) <= LONGEST:
+    while b"\n" not in read and len(read) <= LONGEST_MESSAGE:
         try:
             await await_readable(given)
         except PermissionError:  # a file or the null device: the system cannot poll it
             return FirstAnswer(read)
-        piece = os.read(given, LONGEST)
+        piece = os.read(given, LONGEST_MESSAGE)
         if not piece:
             return FirstAnswer(read)
         read += piece

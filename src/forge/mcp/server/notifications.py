@@ -100,7 +100,7 @@ def _number(value: Any) -> float | None:
 log = logging.getLogger(__name__)
 
 LONGEST_LINE = 10_000  # characters of a line
-MOST = 1_000  # lines that wait to be sent
+MOST_LINES = 1_000  # lines that wait to be sent
 DEFAULT: LogLevel = "info"  # for a client that set no level
 
 
@@ -154,7 +154,7 @@ class LogSender:
     def _add(self, level: LogLevel, text: str) -> None:
         if self._closed:
             return
-        if len(self._lines) >= MOST:
+        if len(self._lines) >= MOST_LINES:
             self._lines.popleft()
             self._left_out += 1
         self._lines.append((level, text))

@@ -293,7 +293,7 @@ def _check_prompt(outcome: ToolResult) -> None:
 # --- Completes the arguments of prompts and resource templates.
 
 
-MOST = 100  # values, as the protocol says
+MOST_COMPLETIONS = 100  # values, as the protocol says
 MOST_CONSIDERED = 10_000  # values of which the matching ones are chosen
 PATIENCE = 10.0  # seconds
 LONGEST_VALUE = 1_000  # characters of a value
@@ -310,7 +310,7 @@ async def complete(tool: Tool, completions: Mapping[str, Completion], name: str,
     else:
         found = source
     matching = [text for text in _texts(found) if text.lower().startswith(beginning.lower())]
-    return {"values": matching[:MOST], "total": len(matching), "hasMore": len(matching) > MOST}
+    return {"values": matching[:MOST_COMPLETIONS], "total": len(matching), "hasMore": len(matching) > MOST_COMPLETIONS}
 
 
 def _choices(tool: Tool, name: str) -> Collection[str]:

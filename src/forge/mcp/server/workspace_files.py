@@ -16,7 +16,7 @@ from forge.core.files import KIND_HEAD, kind_of
 from forge.core.messages import ToolCall
 from forge.core.result import Attachment
 from forge.core.spec import Category, Permission, ToolOptions
-from forge.mcp.resources import LARGEST, Resource
+from forge.mcp.resources import LARGEST_RESOURCE, Resource
 from forge.permissions.gate import Grant, PolicyGate
 from forge.permissions.questions import Decision
 from forge.tools.shared.approved_paths import resolve_approved
@@ -121,7 +121,7 @@ class WorkspaceFiles:
 
 async def _read(path: str, ctx: ToolContext) -> Attachment:
     location, *_ = await resolve_approved(ctx, Permission.READ, path)
-    content: bytes = await in_thread(lambda: read_file(ctx.scope, str(location.path), LARGEST))
+    content: bytes = await in_thread(lambda: read_file(ctx.scope, str(location.path), LARGEST_RESOURCE))
     return Attachment(_media_type(path, content[:KIND_HEAD]), content, path)
 
 

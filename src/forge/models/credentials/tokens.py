@@ -14,7 +14,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.extras import check_extra
 from forge.core.provider import ProviderError
-from forge.models.http.fetch import SECONDS, Fetched, FetchedResponse, fetch, read_document
+from forge.models.http.fetch import FETCH_SECONDS, Fetched, FetchedResponse, fetch, read_document
 from forge.models.http.outgoing import Mask, clean_message, mask_for, read_error
 from forge.network.egress import CredentialEgress
 from forge.network.headers import FRAMING
@@ -99,18 +99,28 @@ class Door:
         return value
 
     def send(
-        self, method: str, url: str, headers: Mapping[str, Any], content: bytes | str | None, seconds: float = SECONDS
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, Any],
+        content: bytes | str | None,
+        seconds: float = FETCH_SECONDS,
     ) -> FetchedResponse:
         """Sends a request from the package's thread. Raises `ProviderError` if there is no response in time."""
         sending = self.fetch(method, url, headers, content, seconds)
         try:
-            return asyncio.run_coroutine_threadsafe(sending, self._loop).result(seconds + SECONDS)
+            return asyncio.run_coroutine_threadsafe(sending, self._loop).result(seconds + FETCH_SECONDS)
         except RuntimeError:  # the loop has ended, and with it the run that needed the token
             sending.close()
             raise
 
     async def fetch(
-        self, method: str, url: str, headers: Mapping[str, Any], content: bytes | str | None, seconds: float = SECONDS
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, Any],
+        content: bytes | str | None,
+        seconds: float = FETCH_SECONDS,
     ) -> FetchedResponse:
         """Async version of `send`."""
         raw = content.encode() if isinstance(content, str) else content or b""
@@ -126,7 +136,7 @@ class Door:
             method=method,
             headers={name: value for name, value in written.items() if name.lower() not in FRAMING},
             content=raw,
-            seconds=min(seconds, SECONDS),
+            seconds=min(seconds, FETCH_SECONDS),
             egress=CredentialEgress(),
         )
         return self.last

@@ -14,8 +14,8 @@ from forge.network import client
 from forge.network.egress import Egress
 from forge.network.headers import RequestLimits
 
-LARGEST = 4 * 1024 * 1024  # bytes of a document
-SECONDS = 10.0
+LARGEST_DOCUMENT = 4 * 1024 * 1024  # bytes of a document
+FETCH_SECONDS = 10.0
 
 
 class FetchedResponse(NamedTuple):
@@ -45,7 +45,7 @@ async def fetch_json(
     method: str = "GET",
     headers: Mapping[str, str] | None = None,
     content: bytes = b"",
-    seconds: float = SECONDS,
+    seconds: float = FETCH_SECONDS,
 ) -> Fetched:
     """Returns the response, whatever its status. Raises `ProviderError` if there is none in time."""
     found = await fetch(url, action=action, method=method, headers=headers, content=content, seconds=seconds)
@@ -67,7 +67,7 @@ async def fetch(
     method: str = "GET",
     headers: Mapping[str, str] | None = None,
     content: bytes = b"",
-    seconds: float = SECONDS,
+    seconds: float = FETCH_SECONDS,
     egress: Egress | None = None,
 ) -> FetchedResponse:
     """Returns the response, whatever its status. Raises `ProviderError` if there is none in time.
@@ -77,7 +77,7 @@ async def fetch(
     refuse_in_tests(action)
     url, login = split_login(url)
     headers = {**login, **(headers or {})}
-    limits = RequestLimits(connect=seconds, read=seconds, total=seconds, size=LARGEST)
+    limits = RequestLimits(connect=seconds, read=seconds, total=seconds, size=LARGEST_DOCUMENT)
     problem: str
     try:
         found = await client.fetch(

@@ -121,7 +121,7 @@ def mask_for(headers: Mapping[str, str]) -> Mask:
 
 
 LONGEST_MESSAGE = 500  # characters of what a server said
-LONGEST = 64 * 1024  # characters of a message that are read
+LONGEST_READ = 64 * 1024  # characters of a message that are read
 
 KEY_ADVICE = "Check that the API key is correct and may use this model."
 
@@ -255,7 +255,7 @@ def read_error(error: Any, mask: Mask) -> ServerMessage:
 
 def clean_message(text: str, mask: Mask) -> str:
     """Returns the text on one line, without keys and control characters, up to the longest length."""
-    text = mask(sendable(text[:LONGEST]))  # before the text is cut: half a key is still a secret
+    text = mask(sendable(text[:LONGEST_READ]))  # before the text is cut: half a key is still a secret
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}…"
 

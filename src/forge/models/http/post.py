@@ -20,7 +20,7 @@ from forge.core.events import Retrying
 from forge.core.provider import ProviderError
 from forge.models.http.events import AWS_EVENTS, AwsEventReader, EventReader, EventTooLong, SentEvent
 from forge.models.http.outgoing import (
-    LONGEST,
+    LONGEST_READ,
     BrokeOff,
     OutgoingRequest,
     Sign,
@@ -207,7 +207,7 @@ async def _read_start(response: httpcore2.Response, headers: Mapping[str, str]) 
 
     unpacker: Unpacker | None = None
     try:
-        unpacker = Unpacker(read_encodings(headers.get("content-encoding", "")), LONGEST)
+        unpacker = Unpacker(read_encodings(headers.get("content-encoding", "")), LONGEST_READ)
         async with aclosing(response.aiter_stream()) as chunks:
             async for chunk in chunks:
                 unpacker.feed(chunk)

@@ -34,7 +34,7 @@ from forge.core.messages import Finish, Message, ToolCall
 from forge.core.provider import ModelRequest, Provider, ProviderError, StreamPart, name_model
 from forge.core.spec import ToolSpec
 from forge.models.text_calls.dialects import CUT, DIALECTS, Written, dialect_of, may_be_whole, read_whole
-from forge.models.text_calls.parser import LARGEST, CallBody, CallScanner, Foreign, Item, ThoughtEnded
+from forge.models.text_calls.parser import LARGEST_CALL, CallBody, CallScanner, Foreign, Item, ThoughtEnded
 from forge.models.text_calls.prompt import describe_protocol, explain_format, render_history
 from forge.models.text_calls.xml import Malformed, Schema, read_xml
 
@@ -151,7 +151,7 @@ class _ReplyReader:
             may_be = may_be_whole("".join(self._held)[: 2 * LONGEST_DOUBT], [*self._tools])
             if may_be is False or (may_be is None and self._size > LONGEST_DOUBT):
                 return self._release()
-        return self._release() if self._size > LARGEST else ""
+        return self._release() if self._size > LARGEST_CALL else ""
 
     def _release(self) -> str:
         """Reads the held text as any other: it is not an answer of nothing but calls."""
@@ -260,7 +260,7 @@ def read_call(body: CallBody, tools: Mapping[str, ToolSpec], servers: Collection
     try:
         if body.is_too_large:
             advice = "Send the content in smaller parts."
-            raise Malformed(f"it has more than {LARGEST:,} characters", advice)
+            raise Malformed(f"it has more than {LARGEST_CALL:,} characters", advice)
         written = _parse_call(body.text.strip(), tools)
     except Malformed as error:
         return refuse_call(body.text, f"the call could not be read: {error.problem}. {error.advice}")

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from forge.core.spec import ToolSpec
 from forge.models.text_calls.dialects import FoundForm, Written, forms_of, other_forms
 
-LARGEST = 4 * 1024 * 1024  # characters of a call, or of all calls in one fence
+LARGEST_CALL = 4 * 1024 * 1024  # characters of a call, or of all calls in one fence
 LONGEST_REST = 64 * 1024  # characters stored of a call that is larger, or cut
 _PIECE = 64 * 1024  # searched at once, so that no pattern has to remember more
 _LONGEST_TOKEN = len("<![CDATA[")
@@ -298,7 +298,7 @@ class CallScanner:
         self._take(len(self._text))
         if not self._is_last:
             return False
-        text, is_too_large = "".join(self._parts), self._size > LARGEST
+        text, is_too_large = "".join(self._parts), self._size > LARGEST_CALL
         self._parts, self._text, self._at = [], text, 0
         self._chain = (0, False)
         self._step = self._outside
@@ -419,16 +419,16 @@ class CallScanner:
     def _take(self, until: int) -> None:
         if until <= self._at:
             return
-        was_too_large = self._size > LARGEST
+        was_too_large = self._size > LARGEST_CALL
         self._size += until - self._at
         if not was_too_large:
             self._parts.append(self._text[self._at : until])
-            if self._size > LARGEST:
+            if self._size > LARGEST_CALL:
                 self._parts = ["".join(self._parts)[:LONGEST_REST]]
         self._at = until
 
     def _end(self, at: int) -> bool:
-        body = CallBody("".join(self._parts), self._size > LARGEST)
+        body = CallBody("".join(self._parts), self._size > LARGEST_CALL)
         self._parts, self._at = [], at
         if self._fence:
             self._held.append(body)
@@ -481,7 +481,7 @@ class CallScanner:
 
     def _end_early(self) -> bool:
         """Ends the input. The complete calls of an unfinished fence still count."""
-        if self._is_last and self._is_prose and not self._is_cut and self._size <= LARGEST:
+        if self._is_last and self._is_prose and not self._is_cut and self._size <= LARGEST_CALL:
             self._take(len(self._text))
             return self._show_prose(len(self._text))
         if self._is_last:
@@ -542,7 +542,7 @@ class CallScanner:
         if found[0] == "</tool>":
             self._take(found.start())
             return self._end(found.end())
-        if found[0] == "<tool>" and self._size <= LARGEST:
+        if found[0] == "<tool>" and self._size <= LARGEST_CALL:
             self._take(found.start())
             return self._show_prose(found.start())
         self._take(found.end())

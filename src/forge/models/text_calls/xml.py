@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-DEEPEST = 50  # elements inside each other
+DEEPEST_ELEMENTS = 50  # elements inside each other
 MOST_BRANCHES = 100  # of a schema that are examined for one value
 
 Schema = Mapping[str, Any]
@@ -120,8 +120,10 @@ class _ElementReader:
         if child is None:
             return self._from_text(self._text_of(tag.name), kind, root)
         self.depth += 1
-        if self.depth > DEEPEST:
-            raise Malformed(f"the arguments are nested more than {DEEPEST} levels deep", "Write flatter arguments.")
+        if self.depth > DEEPEST_ELEMENTS:
+            raise Malformed(
+                f"the arguments are nested more than {DEEPEST_ELEMENTS} levels deep", "Write flatter arguments."
+            )
         value = self._structure(tag, child[1], kind, root)
         self.depth -= 1
         return value

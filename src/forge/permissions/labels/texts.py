@@ -22,7 +22,7 @@ from forge.permissions.labels.values import (
 
 AROUND = 40  # characters shown on either side of a found value
 LONGEST_SHOWN = 120  # characters of a found value that are shown
-DEEPEST = 50
+DEEPEST_DATA = 50
 MAKES_DATA_OF_TEXT = DELEGATING | {"json_parse", "csv_parse"}
 TEXTS = frozenset({"answer", "body", "content", "output", "stderr", "stdout", "text"})  # data that is the text itself
 MOST_FIELDS = 5_000  # values of a structured result that are kept beside its text
@@ -300,11 +300,11 @@ def _find_forms(value: str) -> Iterator[tuple[str, str]]:
 def _find_strings(data: Any, depth: int = 0) -> Iterator[str]:
     if isinstance(data, str):
         yield data
-    elif isinstance(data, Mapping) and depth < DEEPEST:
+    elif isinstance(data, Mapping) and depth < DEEPEST_DATA:
         for key, value in data.items():
             yield str(key)
             yield from _find_strings(value, depth + 1)
-    elif isinstance(data, list | tuple) and depth < DEEPEST:
+    elif isinstance(data, list | tuple) and depth < DEEPEST_DATA:
         for value in data:
             yield from _find_strings(value, depth + 1)
     elif isinstance(data, int | float) and not isinstance(data, bool):

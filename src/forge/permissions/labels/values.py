@@ -16,7 +16,7 @@ LONGEST_NAME = 120  # characters: a longer text, or one of several lines, is con
 SHORTEST_COPIED = 24  # characters of a line of content that is no copy by chance
 MOST_VALUES = 2_000  # of one call
 RUN = 3  # words of a command that are compared together
-DEEPEST = 20
+DEEPEST_DATA = 20
 DELEGATING = frozenset({"task", "run_code"})  # they do nothing but make calls, each of which is judged
 
 _ADDRESS = re.compile(
@@ -320,13 +320,13 @@ def find_leaves(arguments: Any, argument: str = "", depth: int = 0) -> Iterator[
     """Yields the texts and numbers of plain data, each with the name of its argument."""
     if isinstance(arguments, Mapping):
         for key, value in arguments.items():
-            if depth < DEEPEST:
+            if depth < DEEPEST_DATA:
                 if argument and not str(key).isidentifier():  # a name that the schema does not choose
                     yield argument, str(key)
                 yield from find_leaves(value, argument or str(key), depth + 1)
     elif isinstance(arguments, list | tuple | set | frozenset):
         for value in arguments:
-            yield from find_leaves(value, argument, depth + 1) if depth < DEEPEST else ()
+            yield from find_leaves(value, argument, depth + 1) if depth < DEEPEST_DATA else ()
     elif isinstance(arguments, str | int | float) and not isinstance(arguments, bool):
         yield argument, arguments
 

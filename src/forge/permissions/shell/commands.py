@@ -60,10 +60,10 @@ __all__ = [
     "split_literal",
 ]
 
-LONGEST = shell.LONGEST
-MOST = 200_000  # words of all commands that are found in one line
-LARGEST = 1_000_000  # characters of all of them
-_DEEPEST = 8  # lines inside each other
+LONGEST_LINE = shell.LONGEST_LINE
+MOST_WORDS = 200_000  # words of all commands that are found in one line
+MOST_CHARACTERS = 1_000_000  # characters of all of them
+_DEEPEST_LINES = 8  # lines inside each other
 _CACHED = 2_000  # characters of a line whose commands are remembered
 MOST_LINKS = 40  # links behind each other
 MOST_FOLDERS = 16
@@ -201,7 +201,7 @@ class ReachedCommands(NamedTuple):
 def find_commands(line: str, setting: RunSetting) -> ReachedCommands:
     """Returns every command the line could run, and those that may start something else. Raises `UnreadableLine`."""
     read = _remembered if len(line) <= _CACHED else _find_commands
-    found = read(line, setting.has_input) if len(line) <= LONGEST else None
+    found = read(line, setting.has_input) if len(line) <= LONGEST_LINE else None
     if found is None:
         raise UnreadableLine
     links = _find_links(found.words, setting.folder) if setting.folder else ()
@@ -277,7 +277,7 @@ def _find_links(reached: Words, folder: str) -> Links:
     found: dict[tuple[str, str], None] = {}
     for number, word in dict.fromkeys((min(n, 1), word) for words in reached for n, word in enumerate(words[:3])):
         path = _HERE.sub("./", word, count=1)  # "$PWD/zap"
-        if not is_known(path) or not word or len(word) > paths.LONGEST or word.startswith("-"):
+        if not is_known(path) or not word or len(word) > paths.LONGEST_PATH or word.startswith("-"):
             continue
         places = [os.path.join(start, path) for start in starts_in]
         if number == 0 and "/" not in word:
@@ -333,7 +333,7 @@ def _find_commands(line: str, has_input: bool, links: Links = ()) -> ReachedComm
             known = tuple(word.replace(GLOB, ANY) for word in words)
             total += len(known)
             size += sum(map(len, known))
-            if total > MOST or size > LARGEST:
+            if total > MOST_WORDS or size > MOST_CHARACTERS:
                 return None
             if isinstance(words, AnyCommand):
                 unseen[known] = None
@@ -356,7 +356,7 @@ class _Reader:
         self.has_input = has_input  # a command that is not fed may read something
 
     def read(self, line: str, depth: int) -> Iterator[Sequence[str]]:
-        if depth > _DEEPEST:
+        if depth > _DEEPEST_LINES:
             raise UnreadableLine
         for words in _split_segments(line, depth):
             if isinstance(words, InnerLine):

@@ -33,7 +33,7 @@ from forge.permissions.shell.words import ANY, GLOB, SOME, Redirection, ShellCom
 from forge.permissions.shell.wrappers import InnerLine, WrappedTooDeep, starts
 from forge.permissions.targets import paths
 
-_DEEPEST = 5  # lines inside each other
+_DEEPEST_LINES = 5  # lines inside each other
 _REDIRECTED = re.compile(r">[|&>]?[ \t]*([^\s;&|<>()]+)")
 
 
@@ -42,8 +42,8 @@ def explain_destruction(line: str, scope: Scope, directory: str = "") -> str:
 
     `directory` is where it runs, the workspace if it is empty.
     """
-    if len(line) > shell.LONGEST:
-        return f"it has more than {shell.LONGEST:,} characters, too many to check"
+    if len(line) > shell.LONGEST_LINE:
+        return f"it has more than {shell.LONGEST_LINE:,} characters, too many to check"
     if _is_plain(line):
         return ""
     texts = [(text, ()) for text in dict.fromkeys((line, expand_line(line, scope)))]
@@ -61,7 +61,7 @@ def explain_unresolved(line: str, scope: Scope) -> str:
 
     `rm -rf "$x"`, where the value of `x` is not known.
     """
-    if len(line) > shell.LONGEST or _is_plain(line):
+    if len(line) > shell.LONGEST_LINE or _is_plain(line):
         return ""
     for values in find_known_values(line, scope).sure():
         locations = Locations(scope, "", values)
@@ -90,7 +90,7 @@ def _is_plain(line: str) -> bool:
 
 
 def _judge_line(line: str, locations: Locations, depth: int) -> str:
-    if depth > _DEEPEST:
+    if depth > _DEEPEST_LINES:
         raise WrappedTooDeep
     found = shell.read_inner(line, locations.values) if depth else shell.read(line, locations.values)
     if found.is_broken:
@@ -331,7 +331,7 @@ def _asks_for_help(words: Sequence[str]) -> bool:
 # Finds paths and devices that no command may destroy: the system, the home directory, the workspace and above.
 
 
-MOST = 8  # directories a command may run in
+MOST_DIRECTORIES = 8  # directories a command may run in
 
 _SYSTEM = frozenset(
     f"/{name}"
@@ -395,13 +395,13 @@ class Locations:
         """Follows a `cd`."""
         ahead = [*self.possible_paths(target)]
         if ahead:
-            self._before = [*self._before, *self.directories][:MOST]
-            self.directories = ahead[:MOST]
+            self._before = [*self._before, *self.directories][:MOST_DIRECTORIES]
+            self.directories = ahead[:MOST_DIRECTORIES]
 
     def begin_command(self, joint: str) -> None:
         """Begins the next command, which runs whether the `cd` worked or not unless it is joined by `&&`."""
         if joint != "&&" and self._before:
-            self.directories = list(dict.fromkeys([*self._before, *self.directories]))[:MOST]
+            self.directories = list(dict.fromkeys([*self._before, *self.directories]))[:MOST_DIRECTORIES]
             self._before = []
 
     def possible_paths(self, word: str) -> Iterator[str]:
@@ -410,7 +410,7 @@ class Locations:
             word = self.home_directory + word[1:]
         elif word.startswith("~") and "/" not in word.rstrip("/"):
             word = f"/home/{word[1:]}"
-        if word and ANY not in word and SOME not in word and len(word) <= paths.LONGEST:
+        if word and ANY not in word and SOME not in word and len(word) <= paths.LONGEST_PATH:
             for path in self.directories:
                 yield from self._resolve_links(os.path.join(path, word))
 

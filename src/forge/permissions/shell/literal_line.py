@@ -18,7 +18,7 @@ from typing import NamedTuple
 from forge.core.context import Scope
 from forge.permissions.targets import paths
 
-LONGEST = 10_000  # characters of a literal line
+LONGEST_LINE = 10_000  # characters of a literal line
 
 _TOKEN = re.compile(
     r"""
@@ -56,7 +56,7 @@ class LiteralCommand(NamedTuple):
 
 def split_literal(line: str) -> tuple[LiteralCommand, ...]:
     """Returns the commands of a literal line; empty for other lines."""
-    return _split_cached(line) if len(line) <= LONGEST else ()
+    return _split_cached(line) if len(line) <= LONGEST_LINE else ()
 
 
 @lru_cache(maxsize=1_024)
@@ -132,7 +132,7 @@ def _changes_the_shell(words: tuple[str, ...]) -> bool:
 
 
 _SAME_SHELL = frozenset({"time", "command", "builtin", "!"})
-MOST = 16  # directories a command may run in, `cd` by `cd`
+MOST_DIRECTORIES = 16  # directories a command may run in, `cd` by `cd`
 
 
 def directories(parts: Sequence[LiteralCommand], start: str) -> list[tuple[str, ...]] | None:
@@ -146,7 +146,7 @@ def directories(parts: Sequence[LiteralCommand], start: str) -> list[tuple[str, 
         words = unwrap_builtin(part.words)
         if words[:1] in (("cd",), ("pushd",), ("popd",), ("chdir",)):
             target = destination(words) if words[0] == "cd" else None
-            if target is None or len(here) > MOST:
+            if target is None or len(here) > MOST_DIRECTORIES:
                 return None
             there = tuple(dict.fromkeys(os.path.join(path, target) for path in here))
             is_sure = part.joint != "||" and following.joint == "&&"
@@ -184,7 +184,7 @@ class Area:
 
     def has(self, target: str, start: str = "") -> bool:
         """Returns whether every path that a target may mean, seen from a directory, lies inside."""
-        if len(target) > paths.LONGEST or "\0" in target:
+        if len(target) > paths.LONGEST_PATH or "\0" in target:
             return False
         found = paths.spellings(target, os.path.join(self.workspace, start))
         return all(any(_is_below(path, root) for root in self.around) for path in found)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tree_sitter import Language, Node, Tree
 
 
-LONGEST = 50_000  # characters of a line that is read
+LONGEST_LINE = 50_000  # characters of a line that is read
 PATIENCE = 0.5  # seconds of processor time: repairing a broken line may take the parser hours
 _AT_ONCE = 1_000  # bytes that are parsed without looking at the clock
 _CHUNK = 512
@@ -49,7 +49,7 @@ def read_inner(text: str, values: tuple[tuple[str, str], ...] = ()) -> ShellLine
 
     `values` are of variables, and stand in the place of their names.
     """
-    if len(text) > LONGEST:
+    if len(text) > LONGEST_LINE:
         return ShellLine(is_broken=True)
     return _short(text, values) if len(text) <= _AT_ONCE else _long(text, values)
 
@@ -105,7 +105,7 @@ def _language() -> Language:
 # Finds the commands in the tree of a shell line, and handles the grammar's peculiarities.
 
 
-DEEPEST = 120  # groups and substitutions inside each other
+DEEPEST_GROUPS = 120  # groups and substitutions inside each other
 _BLANK = re.compile(rb"(?:[ \t\n]|\\\n)*")
 _DESCRIPTOR = re.compile(rb"\{\w+\}")
 _OPERATORS = frozenset({"&&", "||", ";", "\n", "|", "|&", "&", ";;"})
@@ -125,7 +125,7 @@ class CommandReader:
     def walk(self, node: Node, depth: int) -> CommandRange:
         """Reads everything in a node. Returns its commands."""
         start = len(self.found.commands)
-        if depth > DEEPEST:
+        if depth > DEEPEST_GROUPS:
             raise NestedTooDeep
         match node.type:
             case "command":
@@ -339,8 +339,8 @@ def _names_descriptor(source: bytes, nodes: list[Node], redirection: Node) -> bo
 # The values that variables of a line may have, as far as the line itself assigns them.
 
 
-MOST = 16  # ways to fill the variables of one line
-_LONGEST = 4_096  # characters of a value
+MOST_FILLINGS = 16  # ways to fill the variables of one line
+_LONGEST_FILLING = 4_096  # characters of a value
 _ROUNDS = 3  # values that name other variables
 # They assign in ways that are not looked at here.
 _ASSIGNS_OTHERWISE = re.compile(
@@ -377,7 +377,7 @@ def find_known_values(line: str, scope: Scope) -> KnownValues:
         doubtful = {"PWD"} if _MOVES.search(line) else set()
         for way in _ways(options):
             for name, value in _find_assignments(line, way):
-                if is_known(value) and len(value) <= _LONGEST:
+                if is_known(value) and len(value) <= _LONGEST_FILLING:
                     found.setdefault(name, []).append(value)
                 else:
                     doubtful.add(name)
@@ -385,7 +385,7 @@ def find_known_values(line: str, scope: Scope) -> KnownValues:
         if options == before:
             break
     rest = _PLAIN_ASSIGNMENT.sub("", line)
-    if _ASSIGNS_OTHERWISE.search(rest) or len([*islice(_all_ways(options), MOST + 1)]) > MOST:
+    if _ASSIGNS_OTHERWISE.search(rest) or len([*islice(_all_ways(options), MOST_FILLINGS + 1)]) > MOST_FILLINGS:
         doubtful |= set(options)
     return KnownValues(tuple(_ways(options)), frozenset(doubtful))
 
@@ -404,7 +404,7 @@ def _all_ways(options: dict[str, list[str]]) -> Iterator[Values]:
 
 
 def _ways(options: dict[str, list[str]]) -> Iterator[Values]:
-    return islice(_all_ways(options), MOST)
+    return islice(_all_ways(options), MOST_FILLINGS)
 
 
 # Replaces the variables and braces of a line by the values that are known before it runs.
@@ -431,9 +431,9 @@ def expand_line(line: str, scope: Scope) -> str:
 
     text = _PWD.sub("$PWD", line)
     for _ in range(3):  # values that name other variables
-        text = _VARIABLE.sub(value, text)[:LONGEST]
+        text = _VARIABLE.sub(value, text)[:LONGEST_LINE]
     text = _SAYS.sub(lambda found: (found[1] or found[2] or "").strip("'\" "), text)
-    return _BRACES.sub(_expand_braces, text)[:LONGEST]
+    return _BRACES.sub(_expand_braces, text)[:LONGEST_LINE]
 
 
 def _expand_braces(braces: re.Match[str]) -> str:

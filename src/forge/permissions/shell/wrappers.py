@@ -26,7 +26,7 @@ from forge.permissions.shell.programs import (
 )
 from forge.permissions.shell.words import ANY, GLOB, SOME, is_known
 
-DEEPEST = 8  # wrappers and shells inside each other
+DEEPEST_WRAPPERS = 8  # wrappers and shells inside each other
 
 _SPLITS = re.compile(r"-\w*S|--s")  # of env
 _IS_A_LINE = re.compile(r"[\s;&|<>$`(){}]")
@@ -58,7 +58,7 @@ Started = Sequence[str] | InnerLine
 
 def starts(words: Sequence[str], depth: int = 0) -> Iterator[tuple[Started, int]]:
     """Yields the command itself, then all that it starts: words of commands and whole lines, with their depth."""
-    if depth > DEEPEST:
+    if depth > DEEPEST_WRAPPERS:
         raise WrappedTooDeep
     yield words, depth
     assigned = 0

@@ -137,7 +137,7 @@ def identity(permission: Permission | None, target: str, scope: Scope) -> Hashab
     """Returns the current meaning of a target: it differs as soon as a link on the way leads elsewhere."""
     if isinstance(target, Opaque | Scalar):
         return type(target), str(target)
-    if permission not in PATHS or not target or len(target) > paths.LONGEST:
+    if permission not in PATHS or not target or len(target) > paths.LONGEST_PATH:
         return target
     return frozenset(paths.spellings(target, paths.roots(str(scope.workspace))[0]))
 

@@ -12,7 +12,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-LONGEST = 8_192  # characters of a URL that are read
+LONGEST_URL = 8_192  # characters of a URL that are read
 
 _URL = re.compile(r"(?:([a-zA-Z][a-zA-Z0-9+.-]*)://|//)?([^/?#]*)")
 _AUTHORITY = re.compile(r"(?:[^@\[\]\\%\s]*@)?(\[[0-9a-fA-F:.]+\]|[^@:\[\]\\%\s]+)(?::([0-9]{1,5}))?")
@@ -57,9 +57,9 @@ class Host(NamedTuple):
 
 def read_host(target: str) -> Host:
     """Reads the host of a URL, or of a bare `host[:port]`."""
-    found = _URL.match(target[:LONGEST])
+    found = _URL.match(target[:LONGEST_URL])
     parts = _AUTHORITY.fullmatch(found[2]) if found else None
-    if not found or not parts or len(target) > LONGEST or int(parts[2] or 0) > 65_535 or _CONTROL.search(target):
+    if not found or not parts or len(target) > LONGEST_URL or int(parts[2] or 0) > 65_535 or _CONTROL.search(target):
         return Host()
     scheme = (found[1] or "").lower()
     port = int(parts[2]) if parts[2] else _PORTS.get(scheme)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from fnmatch import translate
 from functools import lru_cache
 
-LONGEST = 4_096  # characters: no system opens a longer path
+LONGEST_PATH = 4_096  # characters: no system opens a longer path
 
 PatternPart = str | re.Pattern[str] | None
 """One component of a pattern: a name, a name with wildcards, or None for `**`."""

@@ -185,7 +185,7 @@ def _enlarge(pipe: int) -> None:
 # Keeps a long output, of which a result holds only a part, outside of memory until it is written to a file.
 
 
-MOST = 64 * 1024 * 1024  # bytes that are kept, the first ones
+MOST_KEPT = 64 * 1024 * 1024  # bytes that are kept, the first ones
 LOOKED_AT = 64 * 1024  # bytes at the beginning that tell a text from other data
 LONGEST_SECRET = 64 * 1024  # characters held back, so that no secret is cut in two
 
@@ -246,7 +246,7 @@ class WholeOutput:
         self.total_bytes += len(piece)
         if self.problem:
             return
-        room = MOST - self._stored
+        room = MOST_KEPT - self._stored
         stored = memoryview(piece)[:room]
         try:
             self._file = self._file or _Unnamed()
@@ -258,7 +258,7 @@ class WholeOutput:
         self._newlines += bytes(stored).count(b"\n")
         self._is_ended = stored[-1] == 0x0A if stored else self._is_ended
         if len(piece) > room:
-            self.problem = f"only the first {MOST // 1024 // 1024} MiB are kept"
+            self.problem = f"only the first {MOST_KEPT // 1024 // 1024} MiB are kept"
 
     def masked(self, mask: Callable[[str], str]) -> WholeOutput:
         """Returns a copy whose texts all pass through `mask`."""

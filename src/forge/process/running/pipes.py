@@ -21,7 +21,7 @@ from forge.process.sandbox.layout import Confinement
 PIECE = 64 * 1024  # bytes read at once: the size of a pipe
 PAUSE = 0.003  # seconds between two smaller reads: a program that writes often must not wake us each time
 LONGEST_PAUSE = 0.012  # … while it goes on like that; its end is noticed at once
-LONGEST = 1024 * 1024  # bytes of a line; the rest of it is dropped
+LONGEST_LINE = 1024 * 1024  # bytes of a line; the rest of it is dropped
 LINES_AHEAD = 4 * 1024 * 1024  # bytes of input buffered before `write` waits
 MOST_ERRORS = 16 * 1024  # bytes of error output kept; the rest is read and dropped
 
@@ -70,7 +70,7 @@ class StreamedProgram:
             rest, self._rest = self._rest, b""
             return [rest] if rest else []
         *lines, rest = (self._rest + piece).split(b"\n")
-        self._rest = rest[:LONGEST]
+        self._rest = rest[:LONGEST_LINE]
         return lines or None
 
     async def write(self, piece: bytes) -> None:

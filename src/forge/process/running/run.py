@@ -427,7 +427,7 @@ def start_error(number: int, stage: str, name: str, cwd: Path) -> ToolError:
 
 _RESERVED = 192  # descriptors reserved for other uses
 _EACH = 4  # descriptors of one run: the keeper's socket and three pipes
-_MOST = 256  # programs at once
+_MOST_PROGRAMS = 256  # programs at once
 
 
 class Slots:
@@ -479,8 +479,8 @@ def count_slots() -> int:
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
-        return _MOST
-    return max(4, min(_MOST, (soft - _RESERVED) // _EACH))
+        return _MOST_PROGRAMS
+    return max(4, min(_MOST_PROGRAMS, (soft - _RESERVED) // _EACH))
 
 
 def _wake(turn: asyncio.Future[None]) -> None:

@@ -471,7 +471,7 @@ os.register_at_fork(after_in_child=_reset_after_fork)
 _WANTED = (
     r"^(user\.(name|email)|init\.defaultbranch|safe\.directory)$"  # nothing here names a program or holds a secret
 )
-_SECONDS = 5.0
+_GIT_SECONDS = 5.0
 
 
 def git_settings(workspace: str) -> bytes:
@@ -494,7 +494,7 @@ def _read_settings(workspace: str, home: str, more: str) -> bytes:
             env=env,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=_SECONDS,
+            timeout=_GIT_SECONDS,
             check=False,
         )
     except (OSError, subprocess.SubprocessError):

@@ -18,7 +18,7 @@ from stat import S_IMODE, S_ISREG
 from forge.process.git_hooks import hook_folders
 from forge.process.sandbox.layout import CONFIGURATION, Confinement, find_skill_files, is_inside, roots_of
 
-MOST = 1024 * 1024  # bytes of a file that is stored; a change of a larger one is only detected
+LARGEST_KEPT = 1024 * 1024  # bytes of a file that is stored; a change of a larger one is only detected
 REJECTED = ".rejected"
 
 _GIT, _HOOKS = ".git", ".git/hooks"
@@ -166,10 +166,10 @@ def _read_state(root: str, folder: str, name: str) -> _FileState | None:
             if name == _GIT and not S_ISREG(status.st_mode) and os.path.isdir(os.path.join(root, name)):
                 return None
             content = None
-            if S_ISREG(status.st_mode) and status.st_size <= MOST:
+            if S_ISREG(status.st_mode) and status.st_size <= LARGEST_KEPT:
                 descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=within)
                 with open(descriptor, "rb") as file:
-                    content = file.read(MOST)
+                    content = file.read(LARGEST_KEPT)
         except OSError:
             return None
     mark = (0, 0, 0) if content is not None else (status.st_ino, status.st_mtime_ns, status.st_size)

@@ -150,7 +150,7 @@ def _version_of(node: str, changed: int) -> tuple[int, int]:
 
 MOST_BUNDLES = 200  # bundles; the oldest go first
 MOST_BYTES = 16 * 1024 * 1024  # of one bundle
-SECONDS = 60.0
+BUNDLING_SECONDS = 60.0
 
 _REQUIRE = 'import{createRequire as _r}from"node:module";const require=_r(import.meta.url);'
 _OPTIONS = (
@@ -173,7 +173,7 @@ async def bundle_script(
         [esbuild, str(script.location.path), *_OPTIONS],
         cwd=confinement.workspace,
         env=env,
-        timeout=SECONDS,
+        timeout=BUNDLING_SECONDS,
         output=OutputPlan(Capture(MOST_BYTES, 0)),
         confinement=confinement,
     )

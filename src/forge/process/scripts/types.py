@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-MOST = 64  # parameters
+MOST_PARAMETERS = 64  # parameters
 
 _ENTRY = re.compile(r"(?:[-*]\s+)?([A-Za-z_][A-Za-z0-9_-]{0,63})\s*\(")
 _PYTHON = {"True": True, "False": False, "None": None}
@@ -48,8 +48,8 @@ def read_inputs(lines: Sequence[InputLine]) -> Inputs:
             required.append(parameter.name)
         if "default" in parameter.schema:
             defaults[parameter.name] = parameter.schema["default"]
-    if len(properties) > MOST:
-        raise InputError(f"it has {len(properties)} parameters; the limit is {MOST}")
+    if len(properties) > MOST_PARAMETERS:
+        raise InputError(f"it has {len(properties)} parameters; the limit is {MOST_PARAMETERS}")
     schema: dict[str, Any] = {"type": "object", "properties": properties}
     if required:
         schema["required"] = required
@@ -172,7 +172,7 @@ def _shorten(text: str) -> str:
 # they hold: list[str], dict[str, int], str[]. Choices: "a" | "b" | 3, and alternatives: str | None.
 
 
-DEEPEST = 5  # brackets within brackets
+DEEPEST_BRACKETS = 5  # brackets within brackets
 
 _TOKEN = re.compile(r"""\s*(?:("(?:[^"\\]|\\.)*"|'[^'\\]*')|(-?\d+(?:\.\d+)?)|([A-Za-z_]\w*)|(\[\]|[\[\],|<>()]))""")
 _NAMES = {
@@ -220,8 +220,8 @@ class _TypeReader:
         self.left = tokens
 
     def alternatives(self, depth: int) -> dict[str, Any]:
-        if depth > DEEPEST:
-            raise ValueError(f"it is nested more than {DEEPEST} levels deep")
+        if depth > DEEPEST_BRACKETS:
+            raise ValueError(f"it is nested more than {DEEPEST_BRACKETS} levels deep")
         items = [self._item(depth)]
         while self._take("|"):
             items.append(self._item(depth))
@@ -231,8 +231,8 @@ class _TypeReader:
         found = self._single(depth)
         while self._take("[]"):
             depth += 1
-            if depth > DEEPEST:
-                raise ValueError(f"it is nested more than {DEEPEST} levels deep")
+            if depth > DEEPEST_BRACKETS:
+                raise ValueError(f"it is nested more than {DEEPEST_BRACKETS} levels deep")
             found = {"type": "array", "items": found}
         return found
 

@@ -26,7 +26,7 @@ CLOUD_SECRETS = (  # they are masked; `forge doctor` does not ask for them
     "CLOUDSDK_AUTH_ACCESS_TOKEN",
     "IDENTITY_HEADER",
 )
-LARGEST = 64 * 1024  # bytes of a file that holds a secret
+LARGEST_FILE = 64 * 1024  # bytes of a file that holds a secret
 MOUNTED = "/run/"  # container runtimes put secrets here, readable for all in the container
 
 
@@ -79,10 +79,10 @@ def _read_file(configuration: Configuration, path: Path) -> str:
                 if status.st_mode & bits and not (what == "read" and os.path.realpath(path).startswith(MOUNTED)):
                     problem = f"other users can {what} {path}; restrict it with: chmod 600 {path}"
                     raise configuration.error("secrets", problem)
-            content = stream.read(LARGEST + 1)
+            content = stream.read(LARGEST_FILE + 1)
     except (OSError, ValueError) as error:
         problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise configuration.error("secrets", f"{path} cannot be read: {problem}") from None
-    if len(content) > LARGEST:
-        raise configuration.error("secrets", f"{path} is larger than {LARGEST // 1024} KiB")
+    if len(content) > LARGEST_FILE:
+        raise configuration.error("secrets", f"{path} is larger than {LARGEST_FILE // 1024} KiB")
     return content.decode("utf-8", "replace").strip()

@@ -102,7 +102,7 @@ def _make_deliver(channels: ProjectChannels) -> Deliver:
 # Imports the tools that a project names as MODULE:ATTRIBUTE: its own `@tool` functions, in this process.
 
 
-_LONGEST = 300  # characters of an exception's text in an error
+_LONGEST_REASON = 300  # characters of an exception's text in an error
 _import_lock = RLock()
 
 
@@ -174,7 +174,7 @@ def _import_module(one: Reference) -> ModuleType:
                 "Install it into Forge's environment.",
             ) from None
         except (Exception, SystemExit) as error:
-            message = " ".join(text_of(error).split())[:_LONGEST]
+            message = " ".join(text_of(error).split())[:_LONGEST_REASON]
             raise one.error(f"importing {one.module} raised {message}", "Fix the module, then try again.") from None
         _check_origin(one)
     return module

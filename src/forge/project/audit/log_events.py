@@ -13,7 +13,7 @@ WAITS = Waiting("").suggestion
 
 _HEAD = re.compile(rb'\{"event": "(\w+)", "ts": (\d+(?:\.\d+)?(?:e[+-]?\d+)?), "seq": \d+, "session": ')
 _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(s|m|h|d|w)", re.IGNORECASE)
-_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 Event = dict[str, Any]
 
@@ -93,7 +93,7 @@ def parse_moment(text: str, now: float) -> float:
     from datetime import datetime  # not needed to read a whole log
 
     if span := _SPAN.fullmatch(text.strip()):
-        return now - float(span[1]) * _SECONDS[span[2].lower()]
+        return now - float(span[1]) * _UNIT_SECONDS[span[2].lower()]
     return datetime.fromisoformat(text.strip()).timestamp()
 
 

@@ -267,7 +267,7 @@ def _pins(build: Build) -> dict[str, Any]:
 
 MOST_FILES = 5_000
 MOST_BYTES = 64 * 1024 * 1024  # bytes of all files together
-DEEPEST = 20  # folders within folders
+DEEPEST_FOLDERS = 20  # folders within folders
 
 _LEFT = frozenset({"__pycache__", "node_modules"})  # and names that begin with a dot
 _HOW = f"Keep in {FOLDER}/ and skills only what the agent needs."
@@ -350,22 +350,22 @@ async def _download(build: Build, name: str) -> tuple[bytes, str]:
 
 def _read_document(path: Path) -> bytes:
     """Reads the named file, which may be anywhere."""
-    from forge.openapi.document import LARGEST, unreadable
+    from forge.openapi.document import LARGEST_JSON, unreadable
 
     with os.fdopen(open_regular(path), "rb") as file:
-        content = file.read(LARGEST + 1)
-    if len(content) > LARGEST:
-        raise unreadable(path.name, f"it has more than {LARGEST // 1024 // 1024} MiB", "Make it smaller.")
+        content = file.read(LARGEST_JSON + 1)
+    if len(content) > LARGEST_JSON:
+        raise unreadable(path.name, f"it has more than {LARGEST_JSON // 1024 // 1024} MiB", "Make it smaller.")
     return content
 
 
 def _files_below(paths: PathValidator, folder: str, to: str, depth: int = 0) -> Iterator[tuple[str, OutputFile]]:
     """Yields every file with its path in the output. Links are followed as long as they stay inside."""
-    if depth > DEEPEST:
+    if depth > DEEPEST_FOLDERS:
         raise StageRefused(
             [
                 StageProblem(
-                    f"{folder} is more than {DEEPEST} folders deep",
+                    f"{folder} is more than {DEEPEST_FOLDERS} folders deep",
                     "Check for a symbolic link that points to its own parent.",
                 )
             ]

@@ -126,7 +126,7 @@ def _remove_stray(parent: Path) -> None:
 # Checks that a directory is exactly what a build wrote. Every file is read once, and its content is used.
 
 
-LARGEST = 16 * 1024 * 1024  # bytes of a manifest
+LARGEST_MANIFEST = 16 * 1024 * 1024  # bytes of a manifest
 LARGEST_FILE = 256 * 1024 * 1024  # bytes; a build copies only smaller files
 MOST_SHOWN = 5  # differences that are listed
 
@@ -184,7 +184,7 @@ def read_manifest(directory: Path) -> tuple[bytes, Manifest]:
     """Returns the bytes of the manifest and its content. Raises `ToolError`."""
     path = directory / MANIFEST
     try:
-        content = _read_content(path, LARGEST)
+        content = _read_content(path, LARGEST_MANIFEST)
     except FileNotFoundError:
         raise _build_error(
             f"{directory} is not a build: there is no {MANIFEST}", "Make one with forge build."

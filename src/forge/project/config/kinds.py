@@ -29,7 +29,7 @@ _LABELLED: Schema = {
     "pattern": rf"^({'|'.join(FORMS)}):[\s\S]*[^{BLANK}]",
     "errorMessage": "expected one of tool:GLOB, host:GLOB and path:GLOB, such as path:downloads/**",
 }
-_MOST = 10**15
+_LARGEST_NUMBER = 10**15
 
 # A `format` says how `ConfigReader` reads a text.
 Text = Annotated[str, WithJsonSchema(_TEXT)]  # not empty
@@ -49,7 +49,7 @@ NumericText = Annotated[str, WithJsonSchema({"anyOf": [{"type": "integer"}, _TEX
 NumericBlank = Annotated[str, WithJsonSchema({"anyOf": [{"type": "integer"}, _BLANK], "format": "text"})]
 Above0 = Annotated[float, Field(gt=0)]
 NullableAbove0 = Annotated[float | None, WithJsonSchema({"type": ["number", "null"], "exclusiveMinimum": 0})]
-From0 = Annotated[float, Field(ge=0, lt=_MOST)]
+From0 = Annotated[float, Field(ge=0, lt=_LARGEST_NUMBER)]
 Accepts = WithJsonSchema  # what another module reads is stored unchanged
 LabelledSource = Annotated[str, WithJsonSchema(_LABELLED)]
 
@@ -108,7 +108,7 @@ def Key(
 
 def Whole(least: int = 0) -> Any:
     """A whole number; 5.0 is one, as it is to JSON Schema."""
-    return Field(ge=least, lt=_MOST)
+    return Field(ge=least, lt=_LARGEST_NUMBER)
 
 
 def Matches(pattern: str, expected: str, *, numeric: bool = False, **more: Any) -> Any:

@@ -18,7 +18,7 @@ from forge.project.doctor.finding import Finding
 from forge.workspace.state import NAME, data_file, is_foreign
 
 STORES = ("state.db", "memory.db")
-MOST = 5_000  # files whose modes are checked
+MOST_FILES = 5_000  # files whose modes are checked
 LARGEST_LOG = 256 * 1024 * 1024  # bytes; a larger log is reported
 LEAST_SPACE = 100 * 1024 * 1024  # bytes
 PATIENCE = 2.0  # seconds to check one store
@@ -98,7 +98,7 @@ def _files(folder: Path) -> Iterator[Path]:
     for directory, _, names in os.walk(folder):
         for name in sorted(names):
             seen += 1
-            if seen > MOST:
+            if seen > MOST_FILES:
                 return
             yield Path(directory, name)
 

@@ -18,7 +18,7 @@ from forge.mcp.client.names import find_secret_values
 from forge.project.config.reader import VARIABLE, is_secret
 from forge.project.servers.plan import ServerPlan, safe_name
 
-LARGEST = 16 * 1024 * 1024  # bytes: Claude Code keeps much else in its file
+LARGEST_FILE = 16 * 1024 * 1024  # bytes: Claude Code keeps much else in its file
 CLIENTS = ("claude-desktop", "claude-code", "cursor", "vscode")
 _SKIPPED = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])', re.DOTALL)
@@ -52,7 +52,7 @@ def list_files(client: str, workspace: Path, environment: Mapping[str, str] = os
 def read_file(path: Path, workspace: Path) -> ClientFile:
     """Reads a file with servers; comments and trailing commas are fine. Raises `ToolError`."""
     try:
-        document = json.loads(_strip(bounded_text(path, LARGEST)))
+        document = json.loads(_strip(bounded_text(path, LARGEST_FILE)))
     except (Unreadable, ValueError, RecursionError) as error:
         raise ToolError(
             f"{path} cannot be read: {str(error)[:300]}", ErrorKind.USER, "Name a file with MCP servers as JSON."

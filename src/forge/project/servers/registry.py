@@ -23,9 +23,9 @@ from forge.project.servers.plan import URL, ServerPlan
 
 VARIABLE = "FORGE_MCP_REGISTRY"
 DEFAULT = "https://registry.modelcontextprotocol.io"
-LARGEST = 4 * 1024 * 1024  # bytes of an answer
-MOST = 100  # servers of one answer
-_LIMITS = RequestLimits(read=20.0, total=30.0, size=LARGEST)
+LARGEST_ANSWER = 4 * 1024 * 1024  # bytes of an answer
+MOST_SERVERS = 100  # servers of one answer
+_LIMITS = RequestLimits(read=20.0, total=30.0, size=LARGEST_ANSWER)
 
 
 def registry_url(given: str = "", environment: Mapping[str, str] = os.environ) -> str:
@@ -35,7 +35,7 @@ def registry_url(given: str = "", environment: Mapping[str, str] = os.environ) -
 
 async def search_registry(word: str, registry: str, *, limit: int = 20) -> list[RegistryServer]:
     """Returns the newest versions of servers whose name contains a word. Raises `ToolError`."""
-    query = urlencode({"search": word, "version": "latest", "limit": min(limit, MOST)})
+    query = urlencode({"search": word, "version": "latest", "limit": min(limit, MOST_SERVERS)})
     answer = await _get(f"{registry}/v0/servers?{query}")
     listed = answer.get("servers") if isinstance(answer, Mapping) else None
     if not isinstance(listed, list):
@@ -61,7 +61,7 @@ async def load_document(where: str, registry: str) -> RegistryServer:
 
 def _read_file(path: Path) -> RegistryServer:
     try:
-        return read_document(json.loads(bounded_text(path, LARGEST)))
+        return read_document(json.loads(bounded_text(path, LARGEST_ANSWER)))
     except (Unreadable, ValueError, RecursionError) as error:
         raise ToolError(
             f"{path} cannot be read: {str(error)[:300]}", ErrorKind.USER, "Name a server.json of an MCP registry."
@@ -78,7 +78,7 @@ async def _get(url: str) -> Any:
     if answer.status != 200:
         raise _failed(url, f"the server answered {answer.status}")
     if answer.truncated:
-        raise _failed(url, f"the answer has more than {LARGEST // 1024 // 1024} MiB")
+        raise _failed(url, f"the answer has more than {LARGEST_ANSWER // 1024 // 1024} MiB")
     try:
         return json.loads(answer.body)
     except (ValueError, RecursionError):

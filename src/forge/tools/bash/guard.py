@@ -21,7 +21,7 @@ from forge.permissions.gate import gate_of
 from forge.permissions.policy import Rules
 from forge.permissions.questions import Decision, Ruling
 from forge.permissions.shell.destructive import explain_destruction
-from forge.permissions.shell.parse import LONGEST
+from forge.permissions.shell.parse import LONGEST_LINE
 from forge.permissions.shell.read_only import is_plain, only_reads
 from forge.permissions.shell.read_only.git import may_show_withheld
 from forge.permissions.shell.read_only.in_sandbox import find_read_in_sandbox
@@ -35,9 +35,9 @@ _RUNS_ITS_INPUT = re.compile(r"\b(?:ba|da|z|k)?sh\b")
 def refuse_destructive(arguments: Mapping[str, Any], scope: Scope) -> None:
     """Refuses a line that would destroy the system, whatever the permissions."""
     line, stdin = arguments["command"], arguments["stdin"]
-    if len(line) > LONGEST:
+    if len(line) > LONGEST_LINE:
         raise ToolError(
-            f"the command has {len(line):,} characters; the limit is {LONGEST:,}",
+            f"the command has {len(line):,} characters; the limit is {LONGEST_LINE:,}",
             ErrorKind.VALIDATION,
             "Put long text into a file, or pass it as stdin.",
         )

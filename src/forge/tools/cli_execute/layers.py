@@ -19,8 +19,8 @@ from forge.permissions.shell.exec_options import find_exec_option, find_patterns
 from forge.tools.cli_execute.binaries import AllowedPrograms, Binary, refuse_shells, require_allowed, resolve
 from forge.workspace.paths import MAX_NAME, MAX_PATH, PathValidator, quote_path
 
-LONGEST = 128 * 1024 - 1  # bytes of one argument that the kernel takes
-MOST = 2 * 1024 * 1024  # bytes of all of them
+LONGEST_ARGUMENT = 128 * 1024 - 1  # bytes of one argument that the kernel takes
+MOST_ARGUMENT_BYTES = 2 * 1024 * 1024  # bytes of all of them
 
 _FORBIDDEN = {"$(": '"$("', "`": "a backtick", "\n": "a newline", "\r": "a newline", "\0": "a NUL byte"}
 _FILE = re.compile(r"file://|(?<![a-z0-9])file:[/\\]", re.IGNORECASE)
@@ -70,7 +70,7 @@ def judge(
 
 def validate_arguments(args: Sequence[str]) -> None:
     """Layer 4: nothing that has a meaning for a shell."""
-    if sum(map(len, args)) > MOST:
+    if sum(map(len, args)) > MOST_ARGUMENT_BYTES:
         raise ToolError(
             "the arguments are too long", ErrorKind.VALIDATION, "Put long text into a file, or pass it as stdin."
         )
@@ -88,9 +88,9 @@ def validate_arguments(args: Sequence[str]) -> None:
             raise ToolError(
                 f"argument {index}: not valid Unicode", ErrorKind.VALIDATION, "Send valid Unicode."
             ) from None
-        if size > LONGEST:
+        if size > LONGEST_ARGUMENT:
             raise ToolError(
-                f"argument {index}: {size:,} bytes; the limit is {LONGEST:,}",
+                f"argument {index}: {size:,} bytes; the limit is {LONGEST_ARGUMENT:,}",
                 ErrorKind.VALIDATION,
                 "Pass it to the program as stdin, or in a file.",
             )

@@ -15,7 +15,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.tools.shared.model_habits import PUNCTUATION
 from forge.workspace.text import find_shared_blocks, with_endings_of
 
-MOST = 100  # places that are counted before an ambiguity is reported
+MOST_PLACES = 100  # places that are counted before an ambiguity is reported
 MOST_COMPARED = 1_000_000  # lines, before a rung gives up
 MANY = 1_000  # places of one text from which on they are replaced together
 LEAST = 3  # visible characters of a text that may match other than exactly
@@ -89,7 +89,7 @@ def _refuse_several(text: str, spans: list[Span], rung: str, replace_all: bool) 
     if len(spans) == 1 or replace_all:
         return
     lines = list(dict.fromkeys(text.count("\n", 0, span.start) + 1 for span in spans[:10]))
-    times = f"{len(spans)} times" if len(spans) < MOST else f"at least {MOST} times"
+    times = f"{len(spans)} times" if len(spans) < MOST_PLACES else f"at least {MOST_PLACES} times"
     more = ", …" if len(spans) > 10 else ""
     how = "" if rung == "exact" else f" (not exactly, but {RUNG_TEXTS[rung]})"
     raise ToolError(
@@ -143,7 +143,7 @@ def _find_occurrences(text: str, old: str, new: str, replace_all: bool) -> list[
     """Returns every occurrence, or the first few: overlapping ones are ambiguous, too."""
     spans: list[Span] = []
     position = text.find(old) if old else -1
-    while position >= 0 and (replace_all or len(spans) < MOST):
+    while position >= 0 and (replace_all or len(spans) < MOST_PLACES):
         spans.append(Span(position, position + len(old), new))
         position = text.find(old, position + (len(old) if replace_all else 1))
     return spans
@@ -216,7 +216,7 @@ class _Lines:
                 continue
             spans.append(self._span(first, found, piece, reindent))
             next_free = first + len(found)
-            if len(spans) >= MOST and not self._replace_all:
+            if len(spans) >= MOST_PLACES and not self._replace_all:
                 break
         return spans
 

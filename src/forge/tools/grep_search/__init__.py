@@ -20,8 +20,8 @@ if TYPE_CHECKING:  # they load what only a call needs
     from forge.workspace.paths import Location
 
 MAX_RESULTS = 100
-MOST = 10_000  # lines that a call may ask for
-SECONDS = 30.0
+MOST_LINES = 10_000  # lines that a call may ask for
+SEARCH_SECONDS = 30.0
 
 
 class GrepSearch(
@@ -53,7 +53,7 @@ class GrepSearch(
 ):
     """Search file contents for a regular expression, line by line. Returns file:line:text; skips ignored files."""
 
-    def __init__(self, max_results: int = MAX_RESULTS, seconds: float = SECONDS) -> None:
+    def __init__(self, max_results: int = MAX_RESULTS, seconds: float = SEARCH_SECONDS) -> None:
         self.max_results = max_results
         self.seconds = seconds
         self.show_settings()
@@ -71,7 +71,7 @@ class GrepSearch(
         context: Annotated[int, ParameterLimits(ge=0, le=100), "Lines around each match."] = 0,
         before: Annotated[int, ParameterLimits(ge=0, le=100), "Lines before it."] = 0,
         after: Annotated[int, ParameterLimits(ge=0, le=100), "Lines after it."] = 0,
-        max_results: Annotated[int, ParameterLimits(ge=1, le=MOST), "Lines or files."] = MAX_RESULTS,
+        max_results: Annotated[int, ParameterLimits(ge=1, le=MOST_LINES), "Lines or files."] = MAX_RESULTS,
         fixed_strings: Annotated[bool, "The pattern is plain text."] = False,
         case_sensitive: bool = True,
         names_only: Annotated[bool, "Only list files."] = False,

@@ -126,7 +126,7 @@ def _count_text(number: int, noun: str) -> str:
 SMALL = 8 * 1024 * 1024  # bytes of a file that is read as a whole
 AROUND = 256 * 1024  # bytes read on either side of a line of a larger one
 SHOWN_BEFORE, SHOWN_BEHIND = 150, 350  # characters of a long line that are shown around the match
-LONGEST = SHOWN_BEFORE + SHOWN_BEHIND
+LONGEST_SHOWN = SHOWN_BEFORE + SHOWN_BEHIND
 
 _WIDE = (b"\xff\xfe", b"\xfe\xff")
 _MARK = b"\xef\xbb\xbf"
@@ -229,7 +229,7 @@ def render_line(line: bytes, column: int = 0) -> str:
     """Returns a line to show; of a long line, the part around the column."""
     line = line.removesuffix(b"\r")
     column = min(column, len(line))
-    if len(line) <= LONGEST:
+    if len(line) <= LONGEST_SHOWN:
         return line.decode(errors="replace")
     left = (
         line[:column].decode(errors="replace")

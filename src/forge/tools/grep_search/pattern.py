@@ -8,7 +8,7 @@ from typing import NamedTuple
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.extras import install_program
 
-LONGEST = 10_000  # characters of a pattern
+LONGEST_PATTERN = 10_000  # characters of a pattern
 
 _HINT = "Correct it, or search for plain text with fixed_strings=true."
 _LINE_BREAK = "a line break, which cannot be matched because the search goes line by line,"
@@ -52,8 +52,8 @@ def read_pattern(text: str, is_fixed: bool) -> SearchPattern:
     """Returns the pattern for ripgrep's default engine. Raises `ToolError` for one that can match no line."""
     if not text:
         raise ToolError("the pattern is empty", ErrorKind.VALIDATION, "Give a text or a regular expression.")
-    if len(text) > LONGEST:
-        problem = f"the pattern has {len(text):,} characters, the limit is {LONGEST:,}"
+    if len(text) > LONGEST_PATTERN:
+        problem = f"the pattern has {len(text):,} characters, the limit is {LONGEST_PATTERN:,}"
         raise ToolError(problem, ErrorKind.VALIDATION, "Search for a part of it.")
     if _NO_TEXT.search(text):
         problem = "the pattern has a NUL or a lone surrogate, which no text file contains"

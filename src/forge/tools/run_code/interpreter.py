@@ -32,14 +32,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
-from forge.core.plain_values import DEEPEST
+from forge.core.plain_values import DEEPEST_DATA
 
 if TYPE_CHECKING:  # loaded by the first script
     from pydantic_monty import FunctionSnapshot, FutureSnapshot, Monty, MontyComplete, MontySession, SyncSnapshot
 
     Waits = FunctionSnapshot | FutureSnapshot
 
-SECONDS = 10.0  # of computing, without the calls
+COMPUTING_SECONDS = 10.0  # of computing, without the calls
 MEMORY = 64 * 1024 * 1024  # bytes
 MOST_CALLS = 200
 LONGEST_SLEEP = 60.0  # seconds of all sleeps together
@@ -189,7 +189,7 @@ class ScriptLimits:
         200
     """
 
-    seconds: float = SECONDS
+    seconds: float = COMPUTING_SECONDS
     memory: int = MEMORY
     calls: int = MOST_CALLS
 
@@ -509,7 +509,7 @@ def _write_start(functions: Collection[str], attributes: Collection[str], is_seq
                 result=_RESULT,
                 names=f"({names},)",
                 most=MOST_WRITTEN,
-                levels=DEEPEST,
+                levels=DEEPEST_DATA,
                 attributes=list(attributes),
             ),
         ]

@@ -19,7 +19,7 @@ from forge.core.plain_values import is_flat
 from forge.core.result import ToolResult
 
 MOST_WAITING = 1_000  # scripts in memory, the oldest out
-LONGEST = 4_000  # characters of a call that are kept as they are
+LONGEST_KEPT = 4_000  # characters of a call that are kept as they are
 
 
 @runtime_checkable
@@ -57,7 +57,9 @@ class Journal:
 
     def keep(self, number: int, name: str, arguments: Mapping[str, Any], result: ToolResult) -> None:
         """Keeps a call and its result. Of long arguments only a digest is kept: a script may make many such calls."""
-        is_short = is_flat(arguments) and sum(len(one) for one in arguments.values() if isinstance(one, str)) <= LONGEST
+        is_short = (
+            is_flat(arguments) and sum(len(one) for one in arguments.values() if isinstance(one, str)) <= LONGEST_KEPT
+        )
         call = (name, dict(arguments)) if is_short else _shorten(_describe(name, arguments))
         self.results[number] = (call, result)
 
@@ -96,7 +98,9 @@ class OffersJournals(Protocol):
 
 
 def _shorten(text: str) -> str:
-    return text if len(text) <= 2 * LONGEST else f"{text[:LONGEST]}… sha256:{sha256(text.encode()).hexdigest()}"
+    return (
+        text if len(text) <= 2 * LONGEST_KEPT else f"{text[:LONGEST_KEPT]}… sha256:{sha256(text.encode()).hexdigest()}"
+    )
 
 
 def _write_call(call: KeptCall) -> str:

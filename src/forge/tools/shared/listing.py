@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # they load what only a call needs
     from forge.workspace.search.walk import Overview, OverviewItem
 
 MAX_ENTRIES = 500
-MOST = 10_000  # entries that a call may ask for
+MOST_ENTRIES = 10_000  # entries that a call may ask for
 PATIENCE = 20.0  # seconds
 
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"}

@@ -11,7 +11,7 @@ from typing import Any
 from forge.core.arguments.outline import References, flatten_schema
 from forge.core.spec import JsonSchema, ToolSpec
 
-DEEPEST = 6  # levels of a type; what lies deeper is `Any`
+DEEPEST_TYPE = 6  # levels of a type; what lies deeper is `Any`
 MOST_LITERALS = 20  # values of an enum that are written; more of them are their type
 MAX_SUMMARY = 120  # characters of a tool's summary
 
@@ -83,7 +83,7 @@ class _TypeWriter:
         return f"{written} | None" if optional and "None" not in written and written != "Any" else written
 
     def _write(self, schema: Any, depth: int) -> str:
-        if not isinstance(schema, Mapping) or depth > DEEPEST:
+        if not isinstance(schema, Mapping) or depth > DEEPEST_TYPE:
             return "Any"
         if "$ref" in schema:
             targets = list(self._references.targets(schema))

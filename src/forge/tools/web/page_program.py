@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LONGEST_WAIT = 600  # seconds for a page to come; longer than any request, and a bound where no end of input is seen
 PIPE = 1024 * 1024  # bytes
-DEEPEST = 200  # levels of elements; what lies deeper is kept as text alone
+DEEPEST_ELEMENTS = 200  # levels of elements; what lies deeper is kept as text alone
 NESTED = 500  # levels that the parser is given: for each element it looks at all that are open
 PART = 2_048  # characters, which have fewer than `NESTED` tags on most pages
 LONGEST_LINK = 2_000  # characters; a longer one is dropped, its text stays
@@ -213,14 +213,14 @@ def _remove(nodes: list[Any]) -> None:
 def _flatten(tree: Any) -> None:
     """Samples some elements, and checks all only if one is deep; the converter cuts what this misses."""
     nodes = tree.css("*")
-    if not any(_measure_depth(node) >= DEEPEST for node in nodes[::64]):
+    if not any(_measure_depth(node) >= DEEPEST_ELEMENTS for node in nodes[::64]):
         return
     depths = {0: 0}
     deep = []
     for node in nodes:
         above = node.parent
         depth = depths[node.mem_id] = depths.get(above.mem_id if above is not None else 0, 0) + 1
-        if depth == DEEPEST:
+        if depth == DEEPEST_ELEMENTS:
             deep.append(node)
     for node in reversed(deep):
         node.replace_with(node.text(separator=" "))
@@ -228,7 +228,7 @@ def _flatten(tree: Any) -> None:
 
 def _measure_depth(node: Any) -> int:
     depth = 0
-    while node is not None and depth < DEEPEST:
+    while node is not None and depth < DEEPEST_ELEMENTS:
         node, depth = node.parent, depth + 1
     return depth
 

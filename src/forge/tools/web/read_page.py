@@ -17,7 +17,7 @@ from forge.core.extras import EXTRAS, missing_extra
 from forge.core.plain_values import sendable
 from forge.process.running.pipes import StreamedProgram, run_streamed
 
-SECONDS = 10  # of computing
+COMPUTING_SECONDS = 10  # of computing
 MEMORY = 1024 * 1024 * 1024  # bytes of address space
 
 _HERE = Path(__file__).parent
@@ -38,7 +38,7 @@ class WebPage(NamedTuple):
 class PageReader:
     """Starts the program before the page arrives, so that it is ready in time."""
 
-    def __init__(self, seconds: int = SECONDS, memory: int = MEMORY) -> None:
+    def __init__(self, seconds: int = COMPUTING_SECONDS, memory: int = MEMORY) -> None:
         self.seconds, self.memory = seconds, memory
         self._program: StreamedProgram | None = None
         self._end = AsyncExitStack()

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 FOLDER = "journal"
 SEAL = "seal"
-LONGEST = 16 * 1024 * 1024  # bytes of a note
+LARGEST_NOTE = 16 * 1024 * 1024  # bytes of a note
 NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})  # a file system without hard links
 
 _HOLD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC if hasattr(os, "O_PATH") else None  # it needs no permission
@@ -283,7 +283,7 @@ def _lock_orphan(path: Path) -> Iterator[int | None]:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         status = os.fstat(file)
-        ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and status.st_size <= LONGEST
+        ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and status.st_size <= LARGEST_NOTE
         yield file if ours and status.st_nlink else None
     except OSError:
         yield None
@@ -293,7 +293,7 @@ def _lock_orphan(path: Path) -> Iterator[int | None]:
 
 def _recover_note(path: Path, file: int, allowed: set[str], workspace: str) -> list[str]:
     try:
-        moves, folders, is_done = _decode_note(os.pread(file, LONGEST, 0), workspace, _sealed_name(path))
+        moves, folders, is_done = _decode_note(os.pread(file, LARGEST_NOTE, 0), workspace, _sealed_name(path))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         os.unlink(path)
         return [f"removed {path.name}, which is not a note of Forge: {error}"]

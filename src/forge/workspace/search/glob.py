@@ -18,7 +18,7 @@ from forge.workspace.paths import Location
 from forge.workspace.paths.open import open_directory
 from forge.workspace.state import STRAY
 
-LONGEST = 4_096  # characters of a pattern
+LONGEST_PATTERN = 4_096  # characters of a pattern
 MOST_ALTERNATIVES = 256
 MOST_GROUPS = 64
 ANYWHERE = "**"
@@ -125,8 +125,8 @@ def literal_head(pattern: str) -> tuple[str, str]:
 
 def alternatives_of(pattern: str) -> list[str]:
     """Expands `a{b,c}` to `ab` and `ac`; braces may be nested; an unpaired brace is literal."""
-    if len(pattern) > LONGEST:
-        raise BadGlob(f"it has {len(pattern):,} characters, the limit is {LONGEST:,}")
+    if len(pattern) > LONGEST_PATTERN:
+        raise BadGlob(f"it has {len(pattern):,} characters, the limit is {LONGEST_PATTERN:,}")
     if not pattern or "\0" in pattern:
         raise BadGlob("it contains a NUL byte" if pattern else "it is empty")
     if "{" not in pattern:

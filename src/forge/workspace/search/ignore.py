@@ -16,7 +16,7 @@ from forge.workspace.paths.open import open_directory
 from forge.workspace.search.glob import BadGlob, alternatives_of, is_literal, name_expression, path_expression
 
 FILES = (".rgignore", ".ignore", ".gitignore")  # the first one with a matching rule decides
-LARGEST = 256 * 1024  # bytes of an ignore file; the rest is not read
+LARGEST_FILE = 256 * 1024  # bytes of an ignore file; the rest is not read
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _SUFFIX = re.compile(r"\*(\.[^*?\[\]{}\\./]+)")
@@ -173,7 +173,7 @@ def _read_rules(directory: int, name: str) -> IgnoreRules | None:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             return None
         content = b""
-        while len(content) < LARGEST and (more := os.read(file, LARGEST - len(content))):
+        while len(content) < LARGEST_FILE and (more := os.read(file, LARGEST_FILE - len(content))):
             content += more
         return parse_rules(content)
     except OSError:

@@ -165,7 +165,7 @@ def _make_directory(root: Path, parts: tuple[str, ...], *, marked: bool = False)
 
 
 MARK = "made-here"
-LONGEST = 200  # bytes of a mark
+LONGEST_MARK = 200  # bytes of a mark
 _IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 _HARMLESS = (".gitignore", "memory", MARK)  # notes are written by people and belong to the project, as its skills do
 _known: set[tuple[str, int]] = set()  # directories that this process found to be its own
@@ -216,7 +216,7 @@ def _read_mark(directory: Path) -> str:
     except OSError:
         return ""
     with os.fdopen(file, "rb") as stream:
-        return stream.read(LONGEST).decode("ascii", "replace")
+        return stream.read(LONGEST_MARK).decode("ascii", "replace")
 
 
 def _compute_mark(number: int) -> str:
@@ -233,7 +233,7 @@ def _machine_id() -> str:
     """
     for path in _IDS:
         with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as stream:
-            if found := stream.read(LONGEST).strip():
+            if found := stream.read(LONGEST_MARK).strip():
                 return found
     if sys.platform.startswith("linux"):
         return ""

@@ -28,8 +28,8 @@ from forge.workspace.state import NAME, append_whole, data_file, find_state, kee
 FILE = "untrusted.jsonl"
 KEPT = "labels"  # the folder of the second copies, one a workspace
 MOST_WORKSPACES, MOST_BYTES = 10_000, 1024 * 1024 * 1024  # of second copies
-MOST = 20_000  # marks that are kept; the oldest go first
-LONGEST = 32 * 1024 * 1024  # bytes of a file that are read: its end
+MOST_MARKS = 20_000  # marks that are kept; the oldest go first
+LARGEST_FILE = 32 * 1024 * 1024  # bytes of a file that are read: its end
 SLACK = 20_000_000  # nanoseconds: the kernel's clock for files may be a tick behind
 
 
@@ -107,7 +107,7 @@ def _marks_of(workspace: Path) -> list[Mark]:
     if known is None or known[0] != stamps:
         there, here = set(found[1]), set(kept[1])
         missing = [mark for mark in kept[1] if mark not in there]
-        if missing and len(found[1]) < MOST and kept_file is not None:
+        if missing and len(found[1]) < MOST_MARKS and kept_file is not None:
             _tell_missing(path, kept_file, missing)
         if len(_all) > 100:
             _all.clear()
@@ -198,8 +198,8 @@ def _read_file(path: str) -> _Marks | None:
         start, before = (known[0][1], known[1]) if known is not None and is_longer else (0, [])
         if len(_read) > 100:
             _read.clear()
-        start = max(start, stamp[1] - LONGEST)
-        known = _read[path] = (stamp, [*before, *_load(path, start, stamp[1])][-MOST:])
+        start = max(start, stamp[1] - LARGEST_FILE)
+        known = _read[path] = (stamp, [*before, *_load(path, start, stamp[1])][-MOST_MARKS:])
     return known
 
 

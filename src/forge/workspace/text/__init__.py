@@ -139,7 +139,7 @@ def _endings_between(endings: list[str], start: int, end: int, count: int) -> li
 
 SMALL = 250_000  # pairs of lines that difflib may compare; larger spans are split at unique lines
 PROBES = 4  # lines in the middle to look for on the other side
-DEEPEST = 12  # nested splits
+DEEPEST_SPLITS = 12  # nested splits
 
 
 class Block(NamedTuple):
@@ -172,7 +172,7 @@ def find_shared_blocks(before: Sequence[str], after: Sequence[str]) -> list[Bloc
             found += _compare(before, after, middle)
         elif blocks := _match_in_place(before, after, middle):
             found += blocks
-        elif middle.depth < DEEPEST:
+        elif middle.depth < DEEPEST_SPLITS:
             parts += _split_around_middle(before, after, middle) or _split_at_unique_lines(before, after, middle)
     return [*_join_blocks(sorted(found)), Block(len(before), len(after), 0)]
 

@@ -21,9 +21,9 @@ from forge.permissions.shell.read_only.flags import FIND_PATHS, FIND_TESTS, FIND
 from forge.permissions.shell.read_only.git import is_harmless_repository
 from forge.permissions.shell.words import ANY, GLOB, SOME, ShellCommand, ShellLine, is_known
 
-LONGEST = 10_000  # characters of a line
+LONGEST_LINE = 10_000  # characters of a line
 MOST_COMMANDS = 200
-_DEEPEST = 3  # lines inside each other
+_DEEPEST_LINES = 3  # lines inside each other
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
 _SYSTEM_FILES = re.compile(
@@ -181,7 +181,7 @@ def find_read_in_sandbox(line: str, scope: Scope, directory: str = "") -> list[s
 
     Only a read-only sandbox makes this verdict safe. `directory` is where the line runs, the workspace if empty.
     """
-    if len(line) > LONGEST or _HOME.search(line):
+    if len(line) > LONGEST_LINE or _HOME.search(line):
         return None
     found = shell.read(line)
     flow = _Flow(Area(scope), (directory,))
@@ -198,7 +198,7 @@ def _judge_line(found: ShellLine, flow: _Flow, depth: int) -> list[str] | None:
         return None
     reading: dict[str, None] = {}
     values = (value for _, values in found.loops for value in values)
-    if depth > _DEEPEST or not _are_inside(values, flow):
+    if depth > _DEEPEST_LINES or not _are_inside(values, flow):
         return None
     for command in found.commands:
         paths = _judge_command(command, flow, depth)
