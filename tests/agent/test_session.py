@@ -15,6 +15,7 @@ import threading
 from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -977,7 +978,7 @@ with SessionStore(sys.argv[1]) as store:
 @pytest.mark.parametrize("ending", ["ends", "is killed"])
 async def test_a_run_waits_for_one_of_another_process(tmp_path, ending):
     path, waits = tmp_path / "sessions.db", asyncio.Event()
-    pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
+    pipes: dict[str, Any] = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", HOLDS, str(path), **pipes)
     assert process.stdout is not None
     assert process.stdin is not None
