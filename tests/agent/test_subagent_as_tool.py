@@ -246,3 +246,57 @@ def test_a_session_that_ends_is_forgotten_by_the_agent_inside():
     parent.end_session("ada")
     parent.run_sync("Go.", session="ada")
     assert len(person.asked) == 2
+
+
+@tool
+def look(at: int) -> str:
+    """Look at a place."""
+    return f"seen {at}"
+
+
+def looking(count: int, **settings) -> Agent:
+    calls = [[ToolCall("look", {"at": number}, f"l{number}")] for number in range(count)]
+    return Agent(Scripted(*calls, "All seen."), tools=[look], name="looker", **settings)
+
+
+def test_its_calls_count_for_its_caller():
+    parent = Agent(Scripted(ask("looker"), "Done."), tools=[looking(3).as_tool()], policy=ALLOW, limits=Limits(calls=4))
+    result = parent.run_sync("Go.")
+    assert (result.reason, result.calls, results(result)) == ("answer", 4, ["All seen."])
+
+
+def test_its_calls_end_where_the_limit_of_its_caller_does():
+    helper = looking(9)
+    parent = Agent(Scripted(ask("looker"), "Done."), tools=[helper.as_tool()], policy=ALLOW, limits=Limits(calls=4))
+    events: list[ToolFinished] = []
+    parent.activity.subscribe(events.append, ToolFinished)
+    result = parent.run_sync("Go.")
+    done = [event.call.name for event in events if event.success and event.call.name == "look"]
+    assert (len(done), result.calls) == (3, 4)
+    assert "ended early (max_calls)" in results(result)[0]
+    assert any("the run that this agent works for" in event.result.for_llm for event in events)
+
+
+def test_two_of_them_at_once_share_the_calls_of_their_caller():
+    both = [[ask("looker", "One."), ask("other", "Two.")]]
+    other = looking(9).replace(name="other")
+    tools = [looking(9).as_tool(), other.as_tool()]
+    parent = Agent(Scripted(*both, "Done."), tools=tools, policy=ALLOW, limits=Limits(calls=7))
+    assert parent.run_sync("Go.").calls == 7
+
+
+def test_calls_of_agents_that_call_agents_count_for_all_of_them():
+    middle = Agent(Scripted(ask("looker"), "Middle."), tools=[looking(2).as_tool()], policy=ALLOW, name="middle")
+    parent = Agent(Scripted(ask("middle"), "Done."), tools=[middle.as_tool()], policy=ALLOW)
+    assert parent.run_sync("Go.").calls == 4
+
+
+def test_a_run_of_its_own_inside_a_tool_counts_for_itself():
+    @tool
+    async def inner(ctx: ToolContext) -> int:
+        """Run another agent."""
+        return (await looking(3).run("Look.", scope=ctx.scope, session=ctx.scope.session_id)).calls
+
+    parent = Agent(Scripted(ToolCall("inner"), "Done."), tools=[inner], limits=Limits(calls=1))
+    result = parent.run_sync("Go.")
+    assert (result.calls, results(result)) == (1, ["3"])

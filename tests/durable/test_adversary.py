@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from forge.agent.agent import Agent
 from forge.agent.subagent import AgentType
 from forge.core.context import Scope, ToolContext
-from forge.core.errors import ErrorKind
+from forge.core.errors import ErrorKind, Retry
 from forge.core.events import TextDelta, ToolOutput, ToolStarted
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest, StreamPart
@@ -274,8 +274,10 @@ async def test_a_run_that_is_to_be_cancelled_is_cancelled_by_whoever_takes_it_ov
         assert (await ended(worker)).status == "cancelled"
 
 
-async def replayed(worker: Worker, names: Sequence[tuple[str, Any]], run_id: str = "r") -> None:
-    """Begin a run of which an earlier try recorded these steps."""
+async def replayed(
+    worker: Worker, names: Sequence[tuple[str, Any]], run_id: str = "r", intents: Sequence[str] = ()
+) -> None:
+    """Begin a run of which an earlier try recorded these steps, and that it was about to make these calls."""
     from forge.durable.engine.dbos_private import JsonSerializer
 
     new = NewRun(id=run_id, version="0", prompt="go", messages=(Message("user", "go"),))
@@ -291,7 +293,9 @@ async def replayed(worker: Worker, names: Sequence[tuple[str, Any]], run_id: str
                 ),
                 {"id": f"{run_id}.1", "number": number, "name": name, "output": JsonSerializer().serialize(value)},
             )
-    await asyncio.to_thread(worker.store.begin, run_id, 1, "an earlier try")
+    await asyncio.to_thread(worker.store.begin_attempt, run_id, 1, "an earlier try", "earlier")
+    for call in intents:
+        await asyncio.to_thread(worker.store.record_intent, run_id, 1, "earlier", call)
     worker.engine.taking = True
     worker.engine.wake()
 
@@ -829,3 +833,68 @@ async def test_a_question_that_a_program_rewrites_is_asked_again(tmp_path: Path)
         assert (run.status, again.id, again.request["arguments"]) == ("waiting", question.id, PAY.arguments)
         await answered(worker, {"kind": "once"})
         assert told(worker) == ["paid Ada 5"]
+
+
+async def test_an_answer_that_was_refused_for_the_last_time_stays_refused_in_another_try(
+    sqlite: str, tmp_path: Path
+) -> None:
+    agent = Agent(script(*["never asked"] * 9), output=int)
+
+    @agent.output_validator
+    def check(value: int) -> int:
+        raise Retry("wrong")
+
+    calls = [ToolCall("final_answer", {"value": number}, f"a{number}") for number in range(4)]
+    refused = {
+        "for_llm": "wrong",
+        "failure": {"message": "wrong", "kind": str(ErrorKind.USER)},
+        "data": {"refused_answer": True},
+    }
+    steps = [step for call in calls for step in (("model", said(call)), ("call final_answer", refused))]
+    async with working(sqlite, agent, tmp_path) as worker:
+        await replayed(worker, steps)
+        run = await asyncio.wait_for(ended(worker), 60)
+        assert run.status == "failed"
+        assert run.result is not None
+        assert "told 3 times" in run.result["error"]["message"]
+        assert len(worker.store.messages("r")) == 9  # the model was not asked again
+
+
+async def test_an_answer_whose_validator_broke_ends_the_run_in_another_try_too(sqlite: str, tmp_path: Path) -> None:
+    call = ToolCall("final_answer", {"value": 1}, "a1")
+    failure = {"message": "a validator failed", "kind": str(ErrorKind.SYSTEM)}
+    broken = {"for_llm": "broken", "failure": failure, "data": {"refused_answer": "unusable"}}
+    async with working(sqlite, Agent(script(*["never asked"] * 9), output=int), tmp_path) as worker:
+        await replayed(worker, [("model", said(call)), ("call final_answer", broken)])
+        run = await asyncio.wait_for(ended(worker), 60)
+        assert run.result is not None
+        assert (run.status, run.result["error"]["message"]) == ("failed", "a validator failed")
+
+
+async def test_an_agent_as_a_tool_that_has_worked_does_not_work_again_in_another_try(
+    sqlite: str, tmp_path: Path
+) -> None:
+    call = ToolCall("desk", {"prompt": "Pay."}, "d1")
+    desk = Agent(script(*["never asked"] * 9), name="desk")
+    done = {"for_llm": "paid", "data": {"usage": {"input": 7, "output": 3}, "cost": 0.5}}
+    agent = Agent(script("never asked", "fine"), tools=[desk.as_tool()], policy=rules("allow execute"))
+    async with working(sqlite, agent, tmp_path) as worker:
+        await replayed(worker, [("model", said(call)), ("call desk", done)])
+        run = await asyncio.wait_for(ended(worker), 60)
+        assert run.status == "finished"
+        assert told(worker) == ["paid"]
+        assert run.spent["usage"]["output"] >= 3
+
+
+async def test_an_agent_as_a_tool_that_was_cut_off_is_unknown_and_does_not_work_twice(
+    sqlite: str, tmp_path: Path
+) -> None:
+    call = ToolCall("desk", {"prompt": "Pay."}, "d1")
+    desk = Agent(script(*["never asked"] * 9), name="desk")
+    agent = Agent(script("never asked", "fine"), tools=[desk.as_tool()], policy=rules("allow execute"))
+    async with working(sqlite, agent, tmp_path) as worker:
+        await replayed(worker, [("model", said(call))], intents=["d1"])
+        run = await asyncio.wait_for(ended(worker), 60)
+        assert run.status == "finished"
+        (text,) = told(worker)
+        assert "unknown" in text

@@ -30,7 +30,7 @@ from forge.agent import HookDecision, StartedRun, TurnContext
 from forge.core.errors import ToolError
 from forge.core.extras import install_command
 from forge.core.messages import unanswered_calls
-from forge.events import EventsMissed, RunFinished, RunStarted
+from forge.events import EventsMissed, RunFinished, RunStarted, ToolFinished
 from tests.durable.working import script
 
 
@@ -475,3 +475,105 @@ async def test_a_started_run_that_waits_for_a_person_is_awaited_again(sqlite: st
         assert ((await run).reason, run.is_over) == ("waiting", False)
         await durable.answer(run.id, Answer.ONCE)
         assert ((await run).text, run.is_over) == ("paid", True)
+
+
+def desk(policy: Any, **settings: Any) -> Agent[Any, Any]:
+    model = script(ToolCall("pay", {"name": "Ada"}, "p"), lambda request: request.messages[-1].text)
+    return Agent(model, tools=[pay], policy=policy, name="desk", **settings)
+
+
+ASK_DESK = ToolCall("desk", {"prompt": "Pay Ada."}, "d")
+FREE = rules("allow execute", "allow write")
+
+
+async def test_an_agent_as_a_tool_works_inside_a_stored_run(database: str, tmp_path: Path) -> None:
+    agent = Agent(script(ASK_DESK, "done"), tools=[desk(FREE).as_tool()], policy=FREE)
+    async with DurableAgent(agent, database, scope=Scope(workspace=tmp_path)) as durable:
+        run = durable.start("go")
+        names = [(event.agent, event.call.name) async for event in run.events() if isinstance(event, ToolFinished)]
+        result = await run
+        steps = await asyncio.to_thread(durable.runs.store.list_steps, f"{run.id}.1")
+    assert (result.text, result.turns, result.calls) == ("done", 2, 2)  # its call, and the one it made
+    assert [message.text for message in result.messages if message.role == "tool"] == ["paid Ada"]
+    assert names == [("main/desk", "pay"), ("main", "desk")]
+    assert [step.name for _, step in sorted(steps.items())] == ["model", "call desk", "model"]  # it is one step
+
+
+@pytest.mark.parametrize(
+    ("own", "outer", "said"),
+    [
+        (rules("deny write"), FREE, "is denied"),
+        (FREE, rules("allow execute", "deny write"), "is denied"),
+        (FREE, rules("allow execute", "ask write"), "cannot wait for inside a call"),
+        (rules("ask write"), FREE, "no one to ask"),
+    ],
+)
+async def test_its_calls_pass_both_gates_and_no_question_is_left_open(
+    sqlite: str, tmp_path: Path, own: Any, outer: Any, said: str
+) -> None:
+    agent = Agent(script(ASK_DESK, "done"), tools=[desk(own).as_tool()], policy=outer)
+    async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        result = await durable.run("go")
+        assert (result.reason, result.text) == ("answer", "done")
+        (text,) = [message.text for message in result.messages if message.role == "tool"]
+        assert said in text
+        assert await asyncio.to_thread(durable.runs.questions) == []
+
+
+async def test_the_call_of_an_agent_is_approved_before_it_works(sqlite: str, tmp_path: Path) -> None:
+    agent = Agent(script(ASK_DESK, "done"), tools=[desk(FREE).as_tool()], policy=rules("allow write"))
+    async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        run = durable.start("go")
+        assert (await run).reason == "waiting"
+        result = await durable.answer(run.id, Answer.ONCE)
+        assert [message.text for message in result.messages if message.role == "tool"] == ["paid Ada"]
+
+
+async def test_an_agent_that_a_stored_run_hands_over_to_answers_for_it(sqlite: str, tmp_path: Path) -> None:
+    class Paid(BaseModel):
+        name: str
+
+    helper = Agent(script('{"name": "Ada"}'), output=Paid, name="desk")
+    agent = Agent(script(ASK_DESK), tools=[helper.as_tool(ends_turn=True)], policy=FREE)
+    async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        result = await durable.run("go")
+    assert (result.reason, result.turns, result.text) == ("answer", 1, '{"name": "Ada"}')
+
+
+async def test_cancelling_a_stored_run_stops_the_agent_that_works_for_it(sqlite: str, tmp_path: Path) -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait for ever."""
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return ""
+
+    helper = Agent(script(ToolCall("wait", {}, "w")), tools=[wait], name="desk")
+    agent = Agent(script(ASK_DESK), tools=[helper.as_tool()], policy=FREE)
+    async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        run = durable.start("go")
+        await begun.wait()
+        assert (await run.cancel()).reason == "cancelled"
+        assert ended.is_set()
+
+
+async def test_refused_answers_are_counted_over_the_parts_of_a_stored_run(sqlite: str, tmp_path: Path) -> None:
+    bad = [ToolCall("final_answer", {"value": number}, f"a{number}") for number in range(9)]
+    agent = Agent(script(*bad[:2], ToolCall("pay", {"name": "Ada"}, "p"), *bad[2:]), tools=[pay], output=int)
+
+    @agent.output_validator
+    def check(value: int) -> int:
+        raise Retry(f"{value} is wrong.")
+
+    async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        run = durable.start("go")
+        assert (await run).reason == "waiting"
+        result = await durable.answer(run.id, Answer.ONCE)  # the run goes on in another part
+    assert result.error is not None
+    assert result.error.message == "the model was told 3 times and did not fix its answer: 3 is wrong."
+    assert result.turns == 5

@@ -381,7 +381,7 @@ class Agent(Generic[OutputT, DepsT]):
         """Returns a tool that gives this agent a task, for the tools of another agent.
 
         This agent keeps its own model, tools, instructions, limits and rules. Each of its calls passes its own rules
-        and approver, then those of the agent that calls it. Its tokens and cost count for that agent, too.
+        and approver, then those of the agent that calls it. Its calls, tokens and cost count for that agent, too.
 
         Args:
             name: the tool's name; by default the agent's.
@@ -882,7 +882,8 @@ class Agent(Generic[OutputT, DepsT]):
             self._opening.sessions.add(name)
         deps = deps if deps is not None else base.deps
         deps = deps if self._deps_instead is None else self._deps_instead
-        return replace(base, session_id=name or new_session(), agent=self.name, deps=deps), bool(name)
+        changes = {"session_id": name or new_session(), "agent": self.name, "deps": deps, "budget": None}
+        return replace(base, **changes), bool(name)
 
     async def _prepare_executor(self, activity: ActivityStream, structured: Structured | None = None) -> ToolExecutor:
         registry = self.registry if structured is None else structured.offer(self.registry)

@@ -15,7 +15,7 @@ from forge.agent.conversation import Conversation, Prepare
 from forge.agent.hooks import MOST_REFUSED_ENDS, Record, TurnContext, TurnHooks
 from forge.agent.labels import FROM_FORGE, NOT_FROM_PERSON, LabelHistory, follow_labels, label_extra
 from forge.agent.limits import Limits, Spent, price_for, price_of_name
-from forge.agent.result import ANSWER, ENDINGS, AnswerRefused, Reason, RunResult
+from forge.agent.result import ANSWER, ENDINGS, REFUSED, UNUSABLE, AnswerRefused, Reason, RunResult
 from forge.agent.tokens import estimate, estimate_definition, estimate_messages
 from forge.core.context import CallBudget, Scope, new_session
 from forge.core.errors import ErrorKind, ToolError, Waiting
@@ -324,7 +324,10 @@ async def _run_calls(run: Run, calls: Sequence[ToolCall], *, resumed: bool = Fal
 
     A call that waits for something stays open: run again, the history gets its result then.
     """
-    was_at_limit, was_told = bool(run.limits.calls) and run.spent.calls >= run.limits.calls, run.is_short_of_calls
+    outer = run.scope.budget  # of the call that this run works for
+    was_at_limit = bool(run.limits.calls) and run.spent.calls >= run.limits.calls
+    was_at_limit = was_at_limit or (outer is not None and outer.is_spent)
+    was_told = run.is_short_of_calls
     results = _find_refusals(run, calls, resumed=resumed)
     runnable = _select_within_limit(
         run, [call for call in calls if call.id not in results] if results else calls, results
@@ -334,7 +337,8 @@ async def _run_calls(run: Run, calls: Sequence[ToolCall], *, resumed: bool = Fal
         run.recoveries = 0
     if run.labels is not None:
         run.labels.follow(run.conversation.messages)
-    budget = CallBudget(max(0, run.limits.calls - run.spent.calls) if run.limits.calls else None, 0, run.offered)
+    left = max(0, run.limits.calls - run.spent.calls) if run.limits.calls else None
+    budget = CallBudget(left, 0, run.offered, outer)
     scope = run.scope.in_turn(f"{run.id}.{run.spent.turns}", budget)
     if results:
         for call in calls:
@@ -357,6 +361,8 @@ async def _run_calls(run: Run, calls: Sequence[ToolCall], *, resumed: bool = Fal
     finally:  # also when we are cancelled: what is finished is not lost
         run.spent.calls += budget.made  # calls that tools made are the run's, too
         run.spent.calls -= len(waits)  # they are made when they can be
+        if outer is not None:
+            outer.made -= len(waits)
         _append_results(run, [call for call in calls if call.id not in waits] if waits else calls, results)
     is_told_now = run.is_short_of_calls and not was_told  # then it is asked for its answer once more
     return (
@@ -366,16 +372,19 @@ async def _run_calls(run: Run, calls: Sequence[ToolCall], *, resumed: bool = Fal
 
 def _select_within_limit(run: Run, calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> Sequence[ToolCall]:
     """Returns the calls that may still run and those that hand over to the person; refuses the others."""
-    left = run.limits.calls - run.spent.calls
-    if not run.limits.calls or len(calls) <= left:
+    left, outer = run.limits.calls - run.spent.calls, run.scope.budget
+    if outer is None and (not run.limits.calls or len(calls) <= left):
         return calls
     allowed = []
     for call in calls:
-        if left > 0 or run.executor.registry.find(call.name).spec.ends_turn:
+        is_allowed = not run.limits.calls or left > 0
+        message = "" if is_allowed else f"the run may make {run.limits.calls} calls, and has made them"
+        if outer is not None and is_allowed and not outer.take():
+            message = "the run that this agent works for has made all the calls that its limit allows"
+        if not message or run.executor.registry.find(call.name).spec.ends_turn:
             allowed.append(call)
             left -= 1
         else:
-            message = f"the run may make {run.limits.calls} calls, and has made them"
             results[call.id] = _make_refusal(call, message, "Give your final answer now, with what you have.")
             run.is_short_of_calls = True
     return allowed
@@ -447,6 +456,8 @@ def _append_results(run: Run, calls: Sequence[ToolCall], results: Mapping[str, T
         extra = label_extra(result, run.executor.registry.find(call.name).spec) if result.labels else {}
         if call.name == search and (found := _find_revealed(run, result)):
             extra = {**extra, FOUND: found}
+        if call.name == ANSWER and REFUSED in result.data:
+            extra = {**extra, REFUSED: True}
         is_error = result.failure is not None
         messages.append(Message("tool", text, (), call.id, files_in(result), extra=extra, is_error=is_error))
     run.conversation.append(*messages)
@@ -606,8 +617,8 @@ def find_ending(
             ended = end_run(run, correct_reason(run, ENDINGS.get(spec.name, "answer")), shown)
             ended.output_or_none, ended.has_output = result.data.get("output"), "output" in result.data
             return ended
-        if result.failure is not None and isinstance(result.failure.cause, AnswerRefused):
-            return end_run(run, "error", error=result.failure)
+        if call.name == ANSWER and result.failure is not None and (refused := _find_refused_answer(run, result)):
+            return end_run(run, "error", error=refused)
     for call in calls:
         data = results[call.id].data
         if data.get("stop") == "loop":
@@ -619,6 +630,20 @@ def find_ending(
     else:
         run.cuts = 0
     return end_run(run, "max_calls") if is_over else None
+
+
+def _find_refused_answer(run: Run, result: ToolResult) -> Failure | None:
+    """Returns why the run ends with a refused answer: nothing can be done, or the model was told often enough.
+
+    The messages keep count: another attempt at a stored run, and its next part, go on counting.
+    """
+    if result.data.get(REFUSED) == UNUSABLE:
+        return result.failure
+    since = takewhile(lambda one: not _is_from_person(one), reversed(run.conversation.messages))
+    if REFUSED not in result.data or sum(REFUSED in message.extra for message in since) <= MOST_RECOVERIES:
+        return None
+    problem = result.failure.message if result.failure is not None else ""
+    return Failure(f"the model was told {MOST_RECOVERIES} times and did not fix its answer: {problem}"[:1_000])
 
 
 def correct_reason(run: Run, reason: Reason) -> Reason:

@@ -14,19 +14,18 @@ from typing import Any, get_args, get_origin
 from pydantic_core import from_json
 
 from forge.agent.instructions import DepsT
-from forge.agent.result import ANSWER, AnswerRefused, OutputT
+from forge.agent.result import ANSWER, REFUSED, UNUSABLE, AnswerRefused, OutputT
 from forge.core.arguments.dialects import DIALECTS
 from forge.core.context import RunContext, Scope
 from forge.core.errors import DefinitionError, ErrorKind, Retry, ToolError
 from forge.core.events import Event, Retrying, TextDelta, ToolArgumentsDelta, TurnFinished
+from forge.core.messages import ToolCall, render_call
 from forge.core.plain_values import text_of
 from forge.core.provider import holds_to_schema
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
 from forge.core.tool import SchemaTool, Tool
-
-MOST_RECOVERIES = 3  # times that a model is asked to fix an answer which a validator refuses
 
 OutputValidator = (
     Callable[[OutputT], OutputT | Awaitable[OutputT]]
@@ -95,7 +94,7 @@ class Structured:
         )
         self.found: Any = None
         self.is_found = False
-        self._validators, self._refused = validators, 0
+        self._validators = validators
         self.is_alone = False  # the API takes no tools beside the schema
         self.response_format = self._choose_format(provider, registry)
 
@@ -138,11 +137,16 @@ class Structured:
 
     async def _finish(self, **arguments: Any) -> ToolResult:
         value = self._validate(arguments)
-        if problem := await self._take(value):
-            self._refused += 1
-            if self._refused > MOST_RECOVERIES:
-                raise AnswerRefused(f"the model was told {MOST_RECOVERIES} times and did not fix its answer: {problem}")
-            raise Retry(problem)
+        error: ToolError | None = None
+        try:
+            if problem := await self._take(value):
+                error = Retry(problem)
+        except AnswerRefused as refused:
+            error = refused
+        if error is not None:
+            mark = UNUSABLE if isinstance(error, AnswerRefused) else True
+            failed = ToolResult.failed(error, during=render_call(ToolCall(ANSWER, arguments)))
+            return dataclasses.replace(failed, data={REFUSED: mark})
         shown = json.dumps(arguments if self.is_object else arguments["value"], ensure_ascii=False)
         return ToolResult(for_llm=shown, data={"output": self.found})
 

@@ -114,5 +114,9 @@ class RunResult(Generic[OutputT]):
         return f"{name}({text!r}, reason={self.reason!r}, turns={self.turns}, calls={self.calls}{output}{error})"
 
 
+REFUSED = "refused_answer"  # in the data of a structured answer that validators refuse, and in its message
+UNUSABLE = "unusable"  # its value where the model is not asked again
+
+
 class AnswerRefused(ToolError):
     """The model's answer cannot be used, and the model is not asked again: the run ends."""

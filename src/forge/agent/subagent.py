@@ -167,7 +167,8 @@ class Task(
         task_id = task_id or f"task-{os.urandom(4).hex()}"
         history.append(Message("user", prompt))
         ctx.progress(f"Sub-agent: {description}", task_id=task_id)
-        scope = replace(ctx.scope, agent=f"{ctx.scope.agent}/{agent_type or 'general'}", message_id="")
+        name = f"{ctx.scope.agent}/{agent_type or 'general'}"
+        scope = replace(ctx.scope, agent=name, message_id="", budget=None)  # a task has limits of its own
         background = ctx.owner if isinstance(ctx.owner, BackgroundWork) else None  # the parent learns how it ends
         executor = ToolExecutor(agent.registry, agent.steps, ctx.activity, ctx.activity.secrets, background)
         result = await agent.drive(executor, Conversation(history), scope, LoopSettings(announce=False))

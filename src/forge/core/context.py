@@ -97,13 +97,18 @@ class CallBudget:
     left: int | None  # None: any number
     made: int = 0
     offered: frozenset[str] | None = None  # the tools that were chosen for the turn, which scripts may call; None: all
+    outer: CallBudget | None = None  # of the call that an agent works for: its calls count there, too
 
     def take(self) -> bool:
         """Counts a call; returns False where none is left."""
-        if self.left is not None and self.made >= self.left:
+        if self.is_spent or (self.outer is not None and not self.outer.take()):
             return False
         self.made += 1
         return True
+
+    @property
+    def is_spent(self) -> bool:
+        return (self.left is not None and self.made >= self.left) or (self.outer is not None and self.outer.is_spent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
