@@ -14,7 +14,7 @@ import pytest
 import forge.cli.running.chat
 from forge.agent.session import SessionStore
 from forge.cli import perform as run
-from forge.cli.running.chat import find_completions, join_messages, read_arguments
+from forge.cli.running.chat import find_paths, join_messages, read_arguments
 from forge.core.errors import ToolError
 from forge.core.messages import Message
 from forge.mcp.client.contents import PromptArgument, ServerPrompt
@@ -41,7 +41,7 @@ def said(workspace: Path) -> list[str]:
 
 def test_a_conversation_goes_on_until_the_person_leaves(workspace):
     model = script(workspace, "Hello.", "Still here.")
-    says = ((PROMPT, b"hi\n"), (b"Hello.", b""), (PROMPT, b"and now?\n"), (b"Still here.", b""), (PROMPT, b"/quit\n"))
+    says = ((PROMPT, b"hi\r"), (b"Hello.", b""), (PROMPT, b"and now?\r"), (b"Still here.", b""), (PROMPT, b"/quit\r"))
     code, shown = talk(workspace, "run", "--model", model, says=says)
     assert code == 0
     assert f"{model} · " in shown
@@ -57,7 +57,7 @@ def test_the_end_of_the_input_leaves_and_an_unused_session_is_not_kept(workspace
         assert not store.list()
 
 
-def test_several_lines_are_one_message(workspace):
+def test_several_lines_are_one_message_where_lines_cannot_be_edited(workspace):
     says = (
         (PROMPT, b"one \\\n"),
         (MORE, b"two\n"),
@@ -68,17 +68,17 @@ def test_several_lines_are_one_message(workspace):
         (b"Second.", b""),
         (PROMPT, b"\x04"),
     )
-    talk(workspace, "run", "--model", script(workspace, "First.", "Second."), says=says)
+    talk(workspace, "run", "--model", script(workspace, "First.", "Second."), says=says, TERM="dumb")
     assert said(workspace) == ["one \ntwo", "First.", "three\n\nfour", "Second."]
 
 
 def test_lines_are_remembered_for_the_next_time(workspace):
     model = script(workspace, "Hello.")
-    talk(workspace, "run", "--model", model, says=((PROMPT, b"remember this\n"), (b"Hello.", b""), (PROMPT, b"\x04")))
+    talk(workspace, "run", "--model", model, says=((PROMPT, b"remember this\r"), (b"Hello.", b""), (PROMPT, b"\x04")))
     history = workspace / ".forge" / "history"
     assert "remember this" in history.read_text()
     assert history.stat().st_mode & 0o077 == 0
-    up = (PROMPT, b"\x1b[A\n")
+    up = (PROMPT, b"\x1b[A\r")
     talk(workspace, "run", "--session", "two", "--model", model, says=(up, (b"Hello.", b""), (PROMPT, b"\x04")))
     with SessionStore.of(workspace) as store:
         assert store.show("two").messages[1].text == "remember this"
@@ -86,16 +86,16 @@ def test_lines_are_remembered_for_the_next_time(workspace):
 
 def test_commands_are_for_the_chat_and_not_for_the_model(workspace):
     says = (
-        (PROMPT, b"/help\n"),
-        (PROMPT, b"/tools\n"),
-        (PROMPT, b"/session\n"),
-        (PROMPT, b"/compact\n"),
-        (PROMPT, b"/tols\n"),
-        (PROMPT, b"/undo\n"),
-        (PROMPT, b"/resume\n"),
-        (PROMPT, b"/etc/hosts is a file\n"),
+        (PROMPT, b"/help\r"),
+        (PROMPT, b"/tools\r"),
+        (PROMPT, b"/session\r"),
+        (PROMPT, b"/compact\r"),
+        (PROMPT, b"/tols\r"),
+        (PROMPT, b"/undo\r"),
+        (PROMPT, b"/resume\r"),
+        (PROMPT, b"/etc/hosts is a file\r"),
         (b"Indeed.", b""),
-        (PROMPT, b"/quit\n"),
+        (PROMPT, b"/quit\r"),
     )
     code, shown = talk(workspace, "run", "--model", script(workspace, "Indeed."), says=says)
     assert code == 0
@@ -117,36 +117,30 @@ def test_tab_completes_commands_and_paths(workspace):
     (workspace / "notes").mkdir()
     (workspace / "notes" / "today.txt").write_text("")
     says = (
-        (PROMPT, b"/he\t\n"),
+        (PROMPT, b"/he\t\r"),
         (b"this list", b""),
-        (PROMPT, b"read @no\tto\t, please\n"),
+        (PROMPT, b"read @no\tto\t, please\r"),
         (b"Read.", b""),
-        (PROMPT, b"/quit\n"),
+        (PROMPT, b"/quit\r"),
     )
     code, _ = talk(workspace, "run", "--model", script(workspace, "Read."), says=says)
     assert code == 0
     assert said(workspace) == ["read @notes/today.txt, please", "Read."]
 
 
-def test_only_what_may_follow_is_offered(workspace):
+def test_only_paths_that_may_follow_are_offered(workspace):
     for name in (".hidden", "a b", "apple", "odd\x1bname"):
         (workspace / name).write_text("")
     (workspace / "app").mkdir()
 
-    def offered(word: str, *, at_start: bool = True) -> list[str]:
-        return find_completions(word, ["/help", "/quit"], workspace, at_start=at_start)
-
-    assert offered("/") == ["/help", "/quit"]
-    assert offered("/", at_start=False) == []
-    assert offered("word") == []
-    assert offered("@") == ["@a b", "@app/", "@apple"]
-    assert offered("@.h", at_start=False) == ["@.hidden"]
-    assert offered("@no/such/") == []
-    assert offered(f"@{workspace}/appl") == [f"@{workspace}/apple"]
+    assert find_paths("", workspace) == ["a b", "app/", "apple"]
+    assert find_paths(".h", workspace) == [".hidden"]
+    assert find_paths("no/such/", workspace) == []
+    assert find_paths(f"{workspace}/appl", workspace) == [f"{workspace}/apple"]
 
 
 def test_the_status_adds_up_the_runs_of_a_conversation(workspace):
-    says = ((PROMPT, b"hi\n"), (b"Hello.", b""), (PROMPT, b"more\n"), (b"in all ", b""), (PROMPT, b"/quit\n"))
+    says = ((PROMPT, b"hi\r"), (b"Hello.", b""), (PROMPT, b"more\r"), (b"in all ", b""), (PROMPT, b"/quit\r"))
     model = script(workspace, "Hello.", "Again.")
     code, shown = talk(workspace, "run", "--model", model, says=says)
     assert code == 0
@@ -159,12 +153,12 @@ def test_the_status_adds_up_the_runs_of_a_conversation(workspace):
 def test_ctrl_c_stops_the_run_and_the_conversation_goes_on(workspace):
     """At a question of the gate, so that it is known where the run is: the next line is the chat's again."""
     says = (
-        (PROMPT, b"look\n"),
+        (PROMPT, b"look\r"),
         (ASKED, b"\x03"),
         (b"Stopped: interrupted.", b""),
-        (PROMPT, b"never mind\n"),
+        (PROMPT, b"never mind\r"),
         (b"Fine.", b""),
-        (PROMPT, b"/quit\n"),
+        (PROMPT, b"/quit\r"),
     )
     code, shown = talk(workspace, "run", "--model", script(workspace, DELEGATE, "Fine."), says=says)
     assert code == 0
@@ -186,8 +180,6 @@ class Fingers:
             raise now
         return now
 
-    def save(self) -> None: ...
-
 
 @pytest.mark.parametrize(
     ("happens", "heard"),
@@ -198,14 +190,14 @@ class Fingers:
     ],
 )
 def test_ctrl_c_at_the_prompt_takes_back_the_line_and_twice_leaves(workspace, monkeypatch, happens, heard):
-    monkeypatch.setattr(forge.cli.running.chat, "Keyboard", lambda history: Fingers(*happens))
+    monkeypatch.setattr(forge.cli.running.chat, "Keyboard", lambda: Fingers(*happens))
     assert run(["run", "--model", script(workspace, "One.", "Two.")]) == 0
     assert said(workspace)[::2] == heard
 
 
 def test_what_was_stopped_is_resumed(workspace):
     broken = {"error": {"message": "the line is dead"}}
-    says = ((PROMPT, b"go\n"), (b"line is dead", b""), (PROMPT, b"/resume\n"), (b"Back.", b""), (PROMPT, b"/quit\n"))
+    says = ((PROMPT, b"go\r"), (b"line is dead", b""), (PROMPT, b"/resume\r"), (b"Back.", b""), (PROMPT, b"/quit\r"))
     code, _ = talk(workspace, "run", "--model", script(workspace, broken, "Back."), says=says)
     assert code == 0
     assert said(workspace) == ["go", "Back."]
@@ -213,7 +205,7 @@ def test_what_was_stopped_is_resumed(workspace):
 
 def test_another_session_can_be_taken_up(workspace, here):
     here("run", "I am Ada", "--session", "first", "--model", script(workspace, "Hello Ada."))
-    says = ((PROMPT, b"/resume first\n"), (PROMPT, b"who am I?\n"), (b"Ada.", b""), (PROMPT, b"/quit\n"))
+    says = ((PROMPT, b"/resume first\r"), (PROMPT, b"who am I?\r"), (b"Ada.", b""), (PROMPT, b"/quit\r"))
     _, shown = talk(workspace, "run", "--model", script(workspace, "Ada."), says=says)
     assert "session first: 3 messages" in shown
     assert said(workspace) == ["I am Ada", "Hello Ada.", "who am I?", "Ada."]
@@ -230,7 +222,7 @@ def test_a_long_conversation_is_compacted_by_hand(workspace, here):
     for number in range(3):
         here("run", f"question {number}", "--session", "s", "--model", script(workspace, f"Answer {number}."))
     model = script(workspace, "Goals: three answers.", "Yes.")
-    says = ((PROMPT, b"/compact\n"), (b"from now on", b""), (PROMPT, b"sure?\n"), (b"Yes.", b""), (PROMPT, b"/quit\n"))
+    says = ((PROMPT, b"/compact\r"), (b"from now on", b""), (PROMPT, b"sure?\r"), (b"Yes.", b""), (PROMPT, b"/quit\r"))
     code, _ = talk(workspace, "run", "--session", "s", "--model", model, says=says)
     assert code == 0
     with SessionStore.of(workspace) as store:
@@ -241,7 +233,7 @@ def test_a_long_conversation_is_compacted_by_hand(workspace, here):
 
 def test_a_question_of_the_model_is_answered_with_the_next_line(workspace):
     model = script(workspace, call("ask_question", question="Which?"), "Then b.")
-    says = ((PROMPT, b"go\n"), (b"Which?", b""), (PROMPT, b"b\n"), (b"Then b.", b""), (PROMPT, b"/quit\n"))
+    says = ((PROMPT, b"go\r"), (b"Which?", b""), (PROMPT, b"b\r"), (b"Then b.", b""), (PROMPT, b"/quit\r"))
     assert talk(workspace, "run", "--model", model, says=says)[0] == 0
     assert said(workspace)[-2:] == ["b", "Then b."]
 
@@ -280,15 +272,15 @@ def test_a_prompt_of_a_server_is_a_command_and_tab_completes_it(workspace):
         (PROMPT, b"/docs:re\t"),
         (b"view", b"pa\t"),
         (b"page=", b"gu\t"),
-        (b"guide", b"\n"),
+        (b"guide", b"\r"),
         (b"Reviewed.", b""),
-        (PROMPT, b"/docs:review style=short\n"),
+        (PROMPT, b"/docs:review style=short\r"),
         (b"it needs page", b""),
-        (PROMPT, b"/docs:hello\n"),
+        (PROMPT, b"/docs:hello\r"),
         (b"Greeted.", b""),
-        (PROMPT, b"/help\n"),
+        (PROMPT, b"/help\r"),
         (b"/docs:review", b""),
-        (PROMPT, b"/quit\n"),
+        (PROMPT, b"/quit\r"),
     )
     config = str(workspace / "forge.yaml")
     code, shown = talk(workspace, "run", "--model", model, "--config", config, says=says)

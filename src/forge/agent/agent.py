@@ -602,6 +602,13 @@ class Agent(Generic[OutputT, DepsT]):
             progress.stop()
         return bool(found)
 
+    def withdraw(self, text: str, session: str = "") -> bool:
+        """Takes back a message of `send`. Returns False where the run has received it already. Any thread may call it.
+
+        Of several messages with the same text, the newest is taken back.
+        """
+        return any(progress.withdraw(text) for progress in self._opening.runs.find(session))
+
     async def drive(
         self,
         executor: ToolExecutor,

@@ -246,6 +246,15 @@ class RunInProgress:
             self._messages.clear()
         return found
 
+    def withdraw(self, text: str) -> bool:
+        """Removes the newest waiting message with this text; returns whether there was one."""
+        with self._lock:
+            for at in reversed(range(len(self._messages))):
+                if self._messages[at] == text:
+                    del self._messages[at]
+                    return True
+        return False
+
     def stop(self) -> None:
         """Stops the run, wherever it is. Does nothing if it is over or stopped already."""
         with self._lock:

@@ -7,25 +7,25 @@ import os
 import re
 import shlex
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import click
 
 from forge.agent.labels import quote_text
 from forge.cli.options import Options
-from forge.cli.running.chat_session import ChatSession, RunFlags, open_chat_session
+from forge.cli.running.chat_session import ChatSession, RunFlags, is_plain, open_chat_session
 from forge.cli.running.tool_names import describe_permissions
 from forge.cli.terminal.keyboard import Keyboard
 from forge.cli.terminal.print_result import as_text, clip, harmless
 from forge.core.arguments.explain import near
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.extras import is_installed
 from forge.core.messages import Message, unanswered_calls
 from forge.core.result import Attachment, recognise_any
 from forge.project.version import version
@@ -34,6 +34,7 @@ from forge.workspace.reading import LARGEST_FILES, read_attachments
 from forge.workspace.state import state_directory
 
 if TYPE_CHECKING:
+    from forge.cli.terminal.input_line import Suggestion
     from forge.mcp.client.contents import ServerPrompt
     from forge.mcp.client.source import McpSource
 
@@ -45,6 +46,16 @@ PROMPT = re.compile(r"/[A-Za-z][\w-]*:\S+")  # a prompt of an MCP server
 
 class Quit(Exception):
     """Raised to leave the conversation."""
+
+
+class Reader(Protocol):
+    """Reads the messages of a person: a `Keyboard`, or an `InputLine`."""
+
+    @property
+    def is_terminal(self) -> bool: ...
+
+    def message(self, prompt: str = "> ") -> str | None:
+        """None: the input is over. Ctrl-C is a `KeyboardInterrupt`."""
 
 
 class ChatCommand(NamedTuple):
@@ -59,21 +70,37 @@ def chat(options: Options, flags: RunFlags) -> int:
     with open_chat_session(options, flags) as session:
         if flags.session is not None:
             session.stored  # noqa: B018 - read now, so that the greeting can say how long it is
+        if not edits_lines(options, flags):
+            conversation = Chat(session, Keyboard(), shows=not (options.json or flags.quiet))
+            conversation.greet()
+            return conversation.run_to_end()
+        from forge.cli.terminal.input_line import InputLine  # loads prompt_toolkit, which nothing else needs
+
         history = state_directory(session.workspace) / HISTORY if session.store is not None else None
-        return Chat(session, Keyboard(history), shows=not (options.json or flags.quiet)).run_to_end()
+        conversation = Chat(session, Keyboard(), shows=True)
+        conversation.greet()
+        with InputLine(conversation, history) as line:
+            conversation.keyboard = line
+            session.use_line(line)
+            return conversation.run_to_end()
+
+
+def edits_lines(options: Options, flags: RunFlags) -> bool:
+    """Returns whether the terminal can have an input line of its own; elsewhere lines are read as they come."""
+    capable = os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("NO_COLOR")
+    wanted = not (options.json or flags.quiet or is_plain(options, flags))
+    return capable and wanted and all(map(os.isatty, (0, 1, 2))) and is_installed("terminal")
 
 
 class Chat:
     """Reads a line, runs it, reads the next. A line that begins with `/word` is a command of the chat."""
 
-    def __init__(self, chat: ChatSession, keyboard: Keyboard, *, shows: bool) -> None:
+    def __init__(self, chat: ChatSession, keyboard: Reader, *, shows: bool) -> None:
         self.chat = chat
         self.keyboard = keyboard
         self.code = 0
         self.shows = shows and keyboard.is_terminal
         self.prompts = ChatPrompts(chat, chat.servers)
-        if self.shows:
-            chat.hear_typed()
         self.commands = {
             "/compact": ChatCommand(self._compact, "replace all but the latest messages by a summary"),
             "/help": ChatCommand(self._help, "this list"),
@@ -85,20 +112,61 @@ class Chat:
         }
 
     def run_to_end(self) -> int:
-        self._greet()
-        install_completer(self.commands, self.chat.workspace, self.prompts.complete)
+        if self.shows and self.chat.line is None:
+            self.chat.hear_typed()
         try:
             while (text := self._read()) is not None:
                 if text:
                     self._receive(text)
         except Quit:
             pass
-        finally:
-            self.keyboard.save()
         if self.keyboard.is_terminal:
             self.chat.say_goodbye()
             return 0
         return self.code
+
+    # What the input line wants; on its thread.
+
+    def send(self, text: str) -> None:
+        self.chat.agent.send(text, self.chat.session)
+
+    def withdraw(self, text: str) -> bool:
+        return self.chat.agent.withdraw(text, self.chat.session)
+
+    def is_busy(self) -> bool:
+        return self.chat.is_busy
+
+    def stop(self) -> None:
+        self.chat.stop()
+
+    def expand(self) -> None:
+        self.chat.screen.expand()
+
+    def change_mode(self) -> None: ...
+
+    def mode(self) -> str:
+        return ""
+
+    def suggest(self, line: str, *, asked: bool) -> Iterable[Suggestion]:
+        """Completes commands with their arguments, and paths after `@`."""
+        from forge.cli.terminal.input_line import Suggestion
+
+        word = line.rpartition("\n")[2].rpartition(" ")[2]
+        for path in find_paths(word[1:], self.chat.workspace) if word.startswith("@") else ():
+            yield Suggestion(f"@{path}", len(word))
+        if not line.startswith("/") or "\n" in line:
+            return
+        if " " not in line:
+            known = {name: command.words for name, command in self.commands.items()}
+            known |= self.prompts.describe(wait=asked)
+            found = self.prompts.find_all(wait=False)
+            for name in sorted(name for name in known if name.startswith(line)):
+                takes_more = name in found and found[name][1].arguments
+                yield Suggestion(f"{name} " if takes_more else name, len(line), known[name])
+        elif asked:
+            yield from (Suggestion(one, len(word)) for one in self.prompts.complete(line, word))
+
+    # The conversation.
 
     def _read(self) -> str | None:
         """Returns the next message. Ctrl-C discards the typed line; a second Ctrl-C leaves."""
@@ -158,7 +226,7 @@ class Chat:
             self.code = self.chat.ask(prompt, wait=not self.keyboard.is_terminal).exit_code
         return True
 
-    def _greet(self) -> None:
+    def greet(self) -> None:
         if self.shows:
             agent = self.chat.agent
             _print_note(f"forge {version()} · {agent.model} · {len(agent.registry)} tools · {self.chat.workspace}")
@@ -264,18 +332,18 @@ class ChatPrompts:
         self._listed: dict[str, tuple[McpSource, ServerPrompt]] = {}
         self._listed_at = float("-inf")
 
-    def find_all(self) -> dict[str, tuple[McpSource, ServerPrompt]]:
-        """Returns the prompts by command. Servers that do not answer are left out."""
-        if self._servers and time.monotonic() - self._listed_at > FRESH:
-            self._listed = self.chat.loop.do(self._read())
+    def find_all(self, *, wait: bool = True) -> dict[str, tuple[McpSource, ServerPrompt]]:
+        """Returns the prompts by command. Servers that do not answer are left out. `wait`: the list must be fresh."""
+        if wait and self._servers and time.monotonic() - self._listed_at > FRESH:
+            self._listed = self.chat.loop.start(self._read()).result()
             self._listed_at = time.monotonic()
         return self._listed
 
-    def describe(self) -> dict[str, str]:
+    def describe(self, *, wait: bool = True) -> dict[str, str]:
         """Returns the help of each command."""
         return {
             command: " ".join(filter(None, (prompt.description, _usage(prompt))))
-            for command, (_, prompt) in self.find_all().items()
+            for command, (_, prompt) in self.find_all(wait=wait).items()
         }
 
     def fetch(self, command: str, rest: str) -> str:
@@ -285,11 +353,8 @@ class ChatPrompts:
         return join_messages(self.chat.do(server.get_prompt(prompt.name, arguments)))
 
     def complete(self, line: str, word: str) -> list[str]:
-        """Returns what the last word of a line may become: a command, an argument, or a value of the server."""
-        command, has_arguments, rest = line.partition(" ")
-        if not has_arguments:
-            found = {one: prompt for one, (_, prompt) in self.find_all().items() if one.startswith(word)}
-            return [f"{one} " if prompt.arguments else one for one, prompt in found.items()]
+        """Returns what the last word of a command may become: an argument, or a value of the server."""
+        command, _, rest = line.partition(" ")
         if command not in self.find_all():
             return []
         server, prompt = self.find_all()[command]
@@ -299,7 +364,8 @@ class ChatPrompts:
         words = rest.removesuffix(word).split()
         known = dict(one.split("=", 1) for one in words if "=" in one)
         try:
-            values: list[str] = self.chat.loop.do(_within(server.complete_argument(prompt.name, name, value, known)))
+            asked = _within(server.complete_argument(prompt.name, name, value, known))
+            values: list[str] = self.chat.loop.start(asked).result()
         except (ToolError, TimeoutError):
             return []
         return [f"{name}={shlex.quote(one)}" for one in values]
@@ -359,50 +425,13 @@ async def _within(work: Any) -> Any:
         return await work
 
 
-# Completes what a person types in a conversation: commands and their arguments, and paths after `@`.
+# Completes paths.
 
 
 MOST_PATHS = 200  # paths offered at once
 
 
-def install_completer(
-    commands: Iterable[str], root: Path, more: Callable[[str, str], list[str]] = lambda line, word: []
-) -> None:
-    """Makes Tab complete, where lines can be edited. `root` is the directory of the paths.
-
-    `more` receives a line that begins with a slash, and its last word.
-    """
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return
-    with suppress(ImportError):  # some builds of Python lack it
-        import readline
-
-        names = sorted(commands)
-
-        found: list[str] = []
-
-        def complete(text: str, state: int) -> str | None:
-            if state == 0:
-                found[:] = find_completions(text, names, root, at_start=readline.get_begidx() == 0)
-                line = readline.get_line_buffer()[: readline.get_endidx()]
-                if line.startswith("/"):
-                    found.extend(more(line, text))
-            return found[state] if state < len(found) else None
-
-        readline.set_completer(complete)
-        readline.set_completer_delims(" \t\n")
-        is_libedit = "libedit" in (readline.__doc__ or "")
-        readline.parse_and_bind("bind ^I rl_complete" if is_libedit else "tab: complete")
-
-
-def find_completions(word: str, commands: Iterable[str], root: Path, *, at_start: bool) -> list[str]:
-    """Returns what the word may become."""
-    if word.startswith("@"):
-        return [f"@{path}" for path in _find_paths(word[1:], root)]
-    return [name for name in commands if name.startswith(word)] if at_start and word.startswith("/") else []
-
-
-def _find_paths(beginning: str, root: Path) -> list[str]:
+def find_paths(beginning: str, root: Path) -> list[str]:
     """Returns the paths that begin so; directories end with a slash, and hidden files need their dot."""
     folder, _, name = beginning.rpartition("/")
     base = f"{folder}/" if folder or beginning.startswith("/") else ""

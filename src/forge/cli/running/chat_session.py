@@ -34,6 +34,7 @@ from forge.cli.terminal.output import Ndjson, OnlyTheAnswer, Output
 from forge.cli.terminal.render import ForPeople
 from forge.core.context import Scope
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
+from forge.core.events import Event, MessageReceived
 from forge.core.messages import Message
 from forge.core.plain_values import text_of
 from forge.core.result import Failure
@@ -50,6 +51,7 @@ from forge.project.runs.sessions import (
 )
 
 if TYPE_CHECKING:
+    from forge.cli.terminal.input_line import InputLine
     from forge.models.cache import ExplainedModel
 
 MODEL = "model"  # the key in a session's `meta`
@@ -94,6 +96,9 @@ class ChatSession:
         self.invocation = ["forge", "run"]  # the command that resumes, without the session
         self.writes_title = False  # the model writes the title of a new session
         self.typed: TypedMessages | None = None
+        self.line: InputLine | None = None
+        self.is_busy = False  # a run or other work that Ctrl-C stops is in progress
+        self._is_stopping = False
         self._questions = questions
         self._stored: StoredConversation | None = None
         self._title: Future[None] | None = None
@@ -124,6 +129,25 @@ class ChatSession:
         """Sends lines that are typed during a run to the run from now on."""
         self.typed = self._questions.typed = TypedMessages(lambda text: self.agent.send(text, self.session))
 
+    def use_line(self, line: InputLine) -> None:
+        """Writes above this line from now on, and takes it away for questions."""
+        self.line = self.screen.line = line
+        if isinstance(self.view, ForPeople):
+            self.view.out.line = line
+
+        def hear(event: Event) -> None:
+            if isinstance(event, MessageReceived) and event.agent == self.agent.scope.agent:
+                line.received()
+
+        self.agent.activity.subscribe(hear)
+
+    def stop(self) -> None:
+        """Stops the run in progress, once. Safe from any thread."""
+        if not self._is_stopping:
+            self._is_stopping = True
+            self.loop.cancel()
+            self.screen.note("Stopping.")
+
     def next_typed(self) -> str | None:
         """Returns the next line that was typed during the run and came too late for it."""
         return self.typed.waiting.popleft() if self.typed is not None and self.typed.waiting else None
@@ -133,6 +157,7 @@ class ChatSession:
         `KeyboardInterrupt` at the second Ctrl-C: even then the run has its last line.
         """
         started = time.monotonic()
+        self.is_busy, self._is_stopping = True, False
 
         async def run() -> Ending:
             stored = self.stored
@@ -164,8 +189,12 @@ class ChatSession:
             with suppress(OSError):
                 self.screen.wait_until_shown(1.0)
             raise
+        finally:
+            self.is_busy = False
         self.screen.finish(ending)
         self.screen.wait_until_shown()
+        if self.line is not None:
+            self.line.end_run(stopped=ending.reason == "cancelled")
         self._start_title(ending)
         return ending
 
@@ -185,6 +214,7 @@ class ChatSession:
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs other work than an agent's run. Raises what the work raises."""
+        self.is_busy, self._is_stopping = True, False
 
         async def run() -> T:
             async with self._questions.turn():
@@ -194,6 +224,7 @@ class ChatSession:
         try:
             return self.loop.do(run(), self._note_stopping)
         finally:
+            self.is_busy = False
             self.screen.finish()
             self.screen.wait_until_shown()
 
@@ -245,7 +276,7 @@ class Questions:
 
 async def ask_person(screen: Screen, request: PermissionRequest) -> Answer:
     """Asks at the terminal while nothing else is written there."""
-    async with screen.hold():
+    async with screen.hold(), screen.line.suspended() if screen.line is not None else nullcontext():
         try:
             answer = await ask_on_terminal(request, plain=screen.plain)
         except asyncio.CancelledError:

@@ -7,11 +7,14 @@ import queue
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from forge.cli.terminal.exit_codes import Ending
 from forge.core.events import Event, ToolOutput
 from forge.core.execution.threads import in_thread
+
+if TYPE_CHECKING:  # only a conversation at a terminal loads it
+    from forge.cli.terminal.input_line import InputLine
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +39,9 @@ class View(Protocol):
     def clear(self) -> None:
         """Makes room for a question."""
 
+    def expand(self) -> None:
+        """Shows the whole of an output that was shortened."""
+
     @property
     def is_moving(self) -> bool: ...
 
@@ -46,6 +52,7 @@ class Screen:
     def __init__(self, view: View, broken: Callable[[], None] = lambda: None, *, plain: bool = False) -> None:
         self.view = view
         self.plain = plain  # questions are answered by lines, not by keys
+        self.line: InputLine | None = None  # at the bottom of the terminal; a question takes its place
         self.error: OSError | None = None
         self._broken = broken
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -61,6 +68,10 @@ class Screen:
 
     def note(self, *lines: str) -> None:
         self._jobs.put(lambda: self.view.note(*lines))
+
+    def expand(self) -> None:
+        """Shows the whole of the newest output that was shortened; the next time, of the one before."""
+        self._jobs.put(self.view.expand)
 
     def begin(self) -> None:
         """Begins a run: from now on events are shown."""

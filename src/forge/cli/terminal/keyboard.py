@@ -1,4 +1,4 @@
-"""Reads what a person types, with history at a terminal, and the standard streams past Python's buffers."""
+"""Reads what a person types, and the standard streams past Python's buffers."""
 
 from __future__ import annotations
 
@@ -11,17 +11,14 @@ import termios
 import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import click
 
 from forge.cli.terminal.output import Output
 from forge.cli.terminal.print_result import clip
 from forge.core.execution.threads import in_thread
-from forge.core.files import open_regular
 
 LONGEST_MESSAGE = 1024 * 1024  # characters of one message
-MOST_HISTORY = 1_000  # lines of history
 FENCE = '"""'
 QUIET = 0.25  # seconds without a key, after which keys count as an answer
 MOST_WAITS = 40  # such periods, if somebody keeps typing
@@ -30,12 +27,12 @@ MOST_WAITS = 40  # such periods, if somebody keeps typing
 class Keyboard:
     """Reads messages. Ctrl-C at a terminal is a `KeyboardInterrupt`; None is the end of the input."""
 
-    def __init__(self, history: Path | None = None) -> None:
+    def __init__(self) -> None:
         self.is_terminal = sys.stdin.isatty()
         self._edits = self.is_terminal and sys.stdout.isatty()
-        self._history = history
         if self._edits:
-            self._load()
+            with suppress(ImportError):  # some builds of Python lack it
+                import readline  # noqa: F401 - makes input() edit lines
 
     def message(self, prompt: str = "> ") -> str | None:
         """Reads a message: a line; several lines if one ends in a backslash, or from `\"""` to `\"""`."""
@@ -49,17 +46,6 @@ class Keyboard:
             lines[-1] = lines[-1][:-1]
             lines.append(more)
         return "\n".join(lines)[:LONGEST_MESSAGE].strip()
-
-    def save(self) -> None:
-        """Saves the history, readable for its owner only. A failure is ignored."""
-        if not self._edits or self._history is None:
-            return
-        import readline
-
-        with suppress(OSError):
-            readline.set_history_length(MOST_HISTORY)
-            os.close(open_regular(self._history, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW))
-            readline.write_history_file(self._history)
 
     def _read_fenced(self, first: str) -> str:
         text = first.lstrip()[len(FENCE) :]
@@ -83,15 +69,6 @@ class Keyboard:
         if not line:
             raise EOFError
         return line.decode("utf-8", "replace").rstrip("\r\n")
-
-    def _load(self) -> None:
-        with suppress(ImportError, OSError):
-            import readline  # makes input() edit lines; some builds of Python lack it
-
-            readline.clear_history()
-            if self._history is not None:
-                os.close(open_regular(self._history))  # readline would wait for a FIFO
-                readline.read_history_file(self._history)
 
 
 def is_in_front() -> bool:

@@ -9,7 +9,8 @@ import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TextIO
+from functools import cache
+from typing import Protocol, TextIO
 
 from forge.cli.terminal.exit_codes import Ending
 from forge.cli.terminal.markdown import MarkdownStream
@@ -17,8 +18,19 @@ from forge.cli.terminal.print_result import clip, harmless
 from forge.core.events import Event, RunFinished
 
 
+class Line(Protocol):
+    """The input line of a conversation: everything else is written above it."""
+
+    def print(self, text: str) -> None: ...
+
+    def draw(self, lines: Sequence[str], partial: str = "") -> None: ...
+
+
 class Output:
     """Writes both streams. If the standard error is a terminal, its last lines can be redrawn."""
+
+    line: Line | None = None
+    """The input line at the bottom of the terminal, if there is one."""
 
     def __init__(self, *, plain: bool = False) -> None:
         capable = not plain and os.environ.get("TERM") != "dumb"
@@ -32,6 +44,7 @@ class Output:
         self.after_blank = False  # the last line that stays is empty
         self._open = False  # the standard output is in the middle of a line
         self._pending = ""  # a carriage return whose line feed may follow
+        self._partial = ""  # above an input line: the line that is not complete
 
     def print(self, text: str) -> None:
         """Writes text of the model: its Markdown rendered on a capable terminal, for programs unchanged.
@@ -75,11 +88,16 @@ class Output:
             return
         if self.out_is_terminal:
             self.end_line()
+        if self.line is not None:
+            self.line.draw(lines)
+            return
         self._write_note(self._eraser() + "".join(f"{line}\n" for line in lines))
         self._drawn = len(lines)
 
     def erase(self) -> None:
-        if self._drawn:
+        if self.line is not None:
+            self.line.draw((), self._partial)
+        elif self._drawn:
             self._write_note(self._eraser())
             self._drawn = 0
 
@@ -92,16 +110,25 @@ class Output:
         return clip(line, shutil.get_terminal_size().columns - 1 - indent) if self.live else line
 
     def _write_text(self, text: str) -> None:
-        if text:
+        if not text:
+            return
+        if self.line is not None:
+            whole, end, self._partial = f"{self._partial}{text}".rpartition("\n")
+            self.line.draw((), self._partial)
+            self.line.print(whole + end)
+        else:
             self.erase()
             _write(1, text, sys.stdout.encoding if self.out_is_terminal else "utf-8")
-            self._open = not text.endswith("\n")
-            self.after_blank = False
+        self._open = not text.endswith("\n")
+        self.after_blank = False
 
     def _eraser(self) -> str:
         return f"\x1b[{self._drawn}A\r\x1b[J" if self._drawn else ""
 
     def _write_note(self, text: str) -> None:
+        if self.line is not None:
+            self.line.print(text)
+            return
         with suppress(OSError):
             _write(2, text, sys.stderr.encoding if self.live else "utf-8")
 
@@ -117,8 +144,56 @@ def _is_same(one: int, other: int) -> bool:
         return False
 
 
+_ASCII: dict[str, str | int | None] = {
+    **dict.fromkeys("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "*"),
+    "✓": "+",
+    "✗": "x",
+    "…": "...",
+    "·": "-",
+    "→": "->",
+    "│": "|",
+    "•": "*",
+    "▸": ">",
+    "✂": "~",
+    "↻": "~",
+    "─": "-",
+    "↑": "Up",
+    "↓": "Down",
+    "«": "<<",
+    "»": ">>",
+    "⟨": "<",
+    "⟩": ">",
+    "−": "-",
+    "×": "x",
+}
+
+
+def as_ascii(text: str) -> str:
+    """Replaces the signs of this program where the locale has none of them."""
+    return text if text.isascii() or not wants_ascii() else text.translate(str.maketrans(_ASCII))
+
+
+@cache
+def wants_ascii() -> bool:
+    """Returns whether a person chose a locale without Unicode. (Python writes UTF-8 even where they chose `C`.)"""
+    named = os.environ.get("LC_ALL") or ""
+    language = os.environ.get("LANG", "")
+    if not named and language in ("C", "POSIX") and os.environ.get("LC_CTYPE", "C.UTF-8") == "C.UTF-8":
+        named = language  # Python itself sets LC_CTYPE then
+    return named in ("C", "POSIX") or (sys.__stderr__ is not None and not _is_utf8(sys.__stderr__))
+
+
+def write_text(file: int, text: str) -> None:
+    """Writes to the terminal, in its encoding."""
+    stream = sys.__stdout__ if file == 1 else sys.__stderr__
+    with suppress(OSError):
+        _write(file, text, (stream.encoding if stream is not None else None) or "utf-8")
+
+
 def _write(file: int, text: str, encoding: str) -> None:
     """Writes past Python's buffers, whose locks would keep an interrupted program from ending."""
+    if os.isatty(file):
+        text = as_ascii(text)
     view = memoryview(text.encode(encoding, "backslashreplace" if encoding.lower() != "utf-8" else "replace"))
     while view:
         try:
@@ -154,6 +229,8 @@ class Ndjson:
 
     def clear(self) -> None: ...
 
+    def expand(self) -> None: ...
+
     def note(self, *lines: str) -> None: ...
 
     def _build_finished(self, ending: Ending) -> Event:
@@ -181,6 +258,8 @@ class OnlyTheAnswer:
     def tick(self) -> None: ...
 
     def clear(self) -> None: ...
+
+    def expand(self) -> None: ...
 
     def note(self, *lines: str) -> None: ...
 

@@ -145,7 +145,9 @@ class ForPeople:
             case ToolArgumentsDelta(call=call) if call.name not in CONVERSATION:
                 self._drafts.take(event)
             case MessageReceived(text=text):
-                self._note(self._line(int(event.agent != MAIN), ">", CYAN, text))
+                first, *rest = text.split("\n")
+                depth = int(event.agent != MAIN)
+                self._note(self._line(depth, ">", CYAN, first), *(self._line(depth, " ", CYAN, one) for one in rest))
             case ContextShortened():
                 self._note(self._line(int(event.agent != MAIN), "✂", CYAN, describe_shortening(event)))
             case Retrying():
@@ -181,6 +183,8 @@ class ForPeople:
         if self._last and self.out.live and not self.out.after_blank:
             self.out.note("")
         self._last = "note"
+
+    def expand(self) -> None: ...
 
     def remember_question(self, request: PermissionRequest) -> None:
         """Remembers what the person has seen: the outcome of the call does not show it again."""

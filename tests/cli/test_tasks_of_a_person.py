@@ -1,0 +1,160 @@
+"""Ten tasks of a person at a terminal, with their keys and screens, in windows of 80 and of 120 columns."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forge.agent.session import SessionStore
+from tests.cli.screens import ALT_ENTER, ENTER, ESCAPE, UP, Terminal, control
+from tests.cli.scripts import call, script
+
+pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+
+READY = "Shift-Tab changes the mode"
+BUSY = "Esc stops"
+WAIT = "until test -e go; do sleep 0.05; done; echo waited"
+
+
+@pytest.fixture(params=[80, 120])
+def columns(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture
+def begin(workspace: Path, columns: int) -> Any:
+    """`begin("Hello.", …)`: a conversation with a model that says these things."""
+
+    def begin(*turns: Any, flags: tuple[str, ...] = (), **changes: Any) -> Terminal:
+        return Terminal(workspace, "run", "--model", script(workspace, *turns), *flags, columns=columns, **changes)
+
+    return begin
+
+
+def said(workspace: Path) -> list[str]:
+    """What a person has said in the only session."""
+    with SessionStore.of(workspace) as store:
+        (info,) = store.list()
+        return [one.text for one in store.show(info.name).messages if one.role == "user"]
+
+
+def test_several_pasted_lines_are_one_message(workspace, begin):
+    with begin("Read.") as terminal:
+        terminal.wait(READY)
+        terminal.paste("def add(a, b):\n    return a + b\n\x1b[31mred", workspace)
+        shown = terminal.wait("return a + b", "red")
+        assert "> def add(a, b):\n      return a + b\n" in shown
+        assert "Read." not in shown
+        shown = terminal.press(ENTER).wait("Read.", READY)
+        assert shown.count("return a + b") == 1
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0
+    assert said(workspace) == ["def add(a, b):\n    return a + b\n\x1b[31mred"]
+
+
+def test_what_is_typed_during_a_run_is_queued_edited_and_withdrawn(workspace, begin):
+    with begin(call("bash", command=WAIT), "Heard.", flags=("--yes",)) as terminal:
+        terminal.wait(READY)
+        terminal.press("go", ENTER).wait("until test -e go", BUSY)
+        terminal.press("use tabs", ENTER).wait("queued: use tabs")
+        terminal.press("and spaces", ENTER).wait("queued: use tabs\nqueued: and spaces\n")
+        shown = terminal.press(UP).wait("> and spaces", without="queued: and spaces")
+        assert "queued: use tabs" in shown
+        terminal.press(control("u")).wait(without="and spaces")  # withdrawn
+        shown = terminal.press(UP).wait("> use tabs", without="queued:")
+        terminal.press(", please", ENTER).wait("queued: use tabs, please")
+        (workspace / "go").touch()
+        shown = terminal.wait("> use tabs, please", "Heard.", READY, without="queued")
+        assert shown.index("> use tabs, please") < shown.index("Heard.")
+        terminal.press("/quit", ENTER)
+        assert terminal.wait_for_end() == 0
+    assert said(workspace) == ["go", "use tabs, please"]
+
+
+def test_esc_stops_the_run_and_loses_nothing_that_was_typed(workspace, begin):
+    with begin(call("bash", command=WAIT), "Then this.", flags=("--yes",)) as terminal:
+        terminal.wait(READY)
+        terminal.press("go", ENTER).wait("until test -e go", BUSY)
+        terminal.press("queued words", ENTER).wait("queued: queued words")
+        terminal.press("half a sent").wait("> half a sent")
+        shown = terminal.press(ESCAPE).wait("Stopped: interrupted.", READY, "> queued words\n  half a sent")
+        assert "queued:" not in shown
+        terminal.press("ence", ENTER).wait("Then this.", READY)
+        terminal.press(control("c")).wait("Ctrl-C again leaves")
+        terminal.press(control("c"))
+        assert terminal.wait_for_end() == 0
+    assert said(workspace) == ["go", "queued words\nhalf a sentence"]
+
+
+def test_ctrl_c_stops_the_run_and_keeps_the_line(workspace, begin):
+    with begin(call("bash", command=WAIT), "Then this.", flags=("--yes",)) as terminal:
+        terminal.wait(READY)
+        terminal.press("go", ENTER).wait("until test -e go", BUSY)
+        terminal.press("half").wait("> half")
+        terminal.press(control("c")).wait("Stopped: interrupted.", READY, "> half")
+        terminal.press(" done", ENTER).wait("Then this.", READY)
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0
+    assert said(workspace) == ["go", "half done"]
+
+
+def test_a_message_steers_the_run_between_two_calls(workspace, begin):
+    second = "until test -e go2; do sleep 0.05; done"
+    turns = (call("bash", command=WAIT), call("bash", command=second), "Steered.")
+    with begin(*turns, flags=("--yes",)) as terminal:
+        terminal.wait(READY)
+        terminal.press("go", ENTER).wait("until test -e go;", BUSY)
+        terminal.press("line one", ALT_ENTER, "line two", control("j"), "line three", ENTER)
+        terminal.wait("queued: line one")
+        (workspace / "go").touch()
+        shown = terminal.wait("> line one\n  line two\n  line three", "go2;", without="queued:")
+        assert shown.index("> line one") > shown.index("waited")
+        assert "Steered." not in shown
+        (workspace / "go2").touch()
+        terminal.wait("Steered.", READY)
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0
+    assert said(workspace) == ["go", "line one\nline two\nline three"]
+
+
+def test_a_stopped_run_is_resumed(workspace, begin):
+    with begin({"error": {"message": "the line is dead"}}, "Back.") as terminal:
+        terminal.wait(READY)
+        terminal.press("go", ENTER).wait("the line is dead", READY)
+        terminal.press("/res").wait("/resume", "resume the run that was stopped")  # the menu describes it
+        terminal.press("ume", ENTER).wait("Back.", READY)
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0
+    assert said(workspace) == ["go"]
+
+
+def test_a_window_can_change_its_size(workspace, begin):
+    with begin("Hello.") as terminal:
+        terminal.wait(READY)
+        text = "a text that is longer than the forty columns which the window has after the first change"
+        terminal.press(text).wait("change\n")
+        for width in (40, 60, 30, 100):
+            shown = terminal.resize(width).wait(READY[:20])
+            assert "".join(shown.split()).count("".join(text.split())) == 1
+            assert shown.count("Shift-Tab") == 1
+            assert shown.count("> a text") == 1
+        terminal.press(ENTER).wait("Hello.", READY)
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0
+    assert said(workspace) == [text]
+
+
+def test_earlier_messages_are_searched(workspace, begin):
+    with begin("One.", "Two.", "Three.") as terminal:
+        terminal.wait(READY)
+        terminal.press("count the apples", ENTER).wait("One.", READY)
+        terminal.press("sort the pears", ENTER).wait("Two.", READY)
+        terminal.press(control("r"), "appl").wait("> count the apples\n")
+        terminal.press(ENTER, ENTER).wait("Three.", READY)
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0
+    assert said(workspace) == ["count the apples", "sort the pears", "count the apples"]
+    assert (workspace / ".forge" / "history").stat().st_mode & 0o077 == 0
