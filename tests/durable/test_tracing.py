@@ -75,6 +75,21 @@ async def test_segments_turns_and_calls_are_one_trace(sqlite: str, tmp_path: Pat
     assert "forge.waits_for" not in paid.attributes
 
 
+@pytest.mark.parametrize("content", [False, True])
+async def test_content_is_in_the_spans_of_a_stored_run_only_on_request(
+    sqlite: str, tmp_path: Path, spans: Spans, content: bool
+) -> None:
+    agent = Agent(script("done, sword-of-damocles"), secrets=["sword-of-damocles"], trace_content=content)
+    async with working(sqlite, agent, tmp_path) as worker:
+        await begun(worker)
+        await rested(worker)
+    (known,) = (dict(span.attributes) for span in spans() if span.name == "chat")
+    assert ("gen_ai.input.messages" in known) is content
+    if content:
+        assert json.loads(known["gen_ai.output.messages"])[0]["parts"][0]["content"] == "done, [secret]"
+        assert json.loads(known["gen_ai.input.messages"])[-1]["role"] == "user"
+
+
 @pytest.mark.slow
 def test_two_processes_go_on_with_the_trace_of_a_third(sqlite: str, tmp_path: Path, spans: Spans) -> None:
     with telemetry.get_tracer("asker").start_as_current_span("the question") as asking:

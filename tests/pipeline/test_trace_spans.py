@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from forge import Agent, AgentType, Message, Scripted, ToolCall, Usage, tool
+from forge import Agent, AgentType, Image, Message, Scripted, ToolCall, Usage, load_project, tool
 from forge.core.provider import ModelRequest, ProviderError
 from forge.permissions.gate import approve_all
 from forge.pipeline import trace as made
@@ -154,3 +156,86 @@ def test_nothing_is_made_where_nobody_imported_it(monkeypatch: pytest.MonkeyPatc
     assert "opentelemetry.trace" not in sys.modules
     with made.chat_span(model("x")) as operation:
         assert not operation.is_traced
+
+
+SECRET = "correct-horse-battery"
+
+
+def attributes_of(spans: Spans, name: str) -> list[dict[str, Any]]:
+    return [dict(one.attributes) for one in spans() if one.name == name]
+
+
+@tool
+def login(user: str, password: str) -> str:
+    """Log in."""
+    return f"{user} is in, with {SECRET} and {'x' * 100}"
+
+
+def test_content_is_in_spans_only_on_request_and_without_secrets(spans: Spans) -> None:
+    turns = (ToolCall("login", {"user": "ada", "password": "swordfish"}, "c1"), said(f"Done with {SECRET}."))
+    plain = Agent(model(*turns), tools=[login], secrets=[SECRET], instructions="Be brief.")
+    assert plain.run_sync(f"Log in, {SECRET}.").text
+    everything = "".join(str(dict(one.attributes)) for one in spans())
+    assert not [word for word in ("brief", "swordfish", "ada", "Done", "messages") if word in everything]
+
+    traced = Agent(model(*turns), tools=[login], secrets=[SECRET], instructions="Be brief.", trace_content=True)
+    assert traced.run_sync(f"Log in, {SECRET}.").text
+    everything = "".join(str(dict(one.attributes)) for one in spans())
+    assert SECRET not in everything
+    assert "swordfish" not in everything  # under a key such as password, the whole value
+    first, second = attributes_of(spans, "chat small-1")[2:]
+    assert json.loads(first["gen_ai.input.messages"]) == [
+        {"role": "user", "parts": [{"type": "text", "content": "Log in, [secret]."}]}
+    ]
+    (instructions,) = json.loads(first["gen_ai.system_instructions"])
+    assert instructions["content"].startswith("Be brief.")
+    (answer,) = json.loads(first["gen_ai.output.messages"])
+    (part,) = answer["parts"]
+    assert (answer["role"], part["type"], part["id"], part["name"]) == ("assistant", "tool_call", "c1", "login")
+    assert (part["arguments"]["user"], part["arguments"]["password"]) == ("ada", "[secret]")
+    response = json.loads(second["gen_ai.input.messages"])[-1]
+    assert (response["role"], response["parts"][0]["type"], response["parts"][0]["id"]) == (
+        *("tool", "tool_call_response", "c1"),
+    )
+    (last,) = json.loads(second["gen_ai.output.messages"])
+    assert last == {
+        "role": "assistant",
+        "parts": [{"type": "text", "content": "Done with [secret]."}],
+        "finish_reason": "stop",
+    }
+    *_, call = attributes_of(spans, "execute_tool login")
+    assert json.loads(call["gen_ai.tool.call.arguments"])["user"] == "ada"
+    assert call["gen_ai.tool.call.result"].startswith("ada is in, with [secret]")
+
+
+def test_content_is_bounded_and_attachments_are_named_only(spans: Spans) -> None:
+    history = [Message("user", f"{number} " + "word " * 1_000) for number in range(100)]
+    agent = Agent(model(said("Fine.")), trace_content=True)
+    agent.run_sync(["And now?", Image(b"\x89PNG\r\n\x1a\n" + b"\x00" * 50_000)], history=history)
+    (chat,) = attributes_of(spans, "chat small-1")
+    written = chat["gen_ai.input.messages"]
+    assert len(written) < made.LARGEST_CONTENT + 1_000
+    messages = json.loads(written)
+    assert len(messages) + chat["forge.content.left_out"] == 101
+    assert messages[-1]["parts"] == [
+        {"type": "text", "content": "And now?"},
+        {"type": "blob", "modality": "image", "mime_type": "image/png"},
+    ]
+
+
+def test_a_refused_call_and_steps_of_ones_own_have_content_too(spans: Spans) -> None:
+    call = ToolCall("stock", {"item": 3.5}, "c1")
+    agent = Agent(model(call, said("No.")), tools=[stock], trace_content=True, steps=lambda gate, secrets: [])
+    agent.run_sync("Count.")
+    (attributes,) = attributes_of(spans, "execute_tool stock")
+    assert json.loads(attributes["gen_ai.tool.call.arguments"]) == {"item": 3.5}
+    assert "gen_ai.tool.call.result" in attributes
+
+
+@pytest.mark.parametrize("content", ["true", "false"])
+def test_a_project_asks_for_content_in_its_file(spans: Spans, tmp_path: Path, content: str) -> None:
+    (tmp_path / "forge.yaml").write_text(f"agent: {{trace_content: {content}}}")
+    project = load_project(tmp_path, config=tmp_path / "forge.yaml")
+    project.agent(model("Hello!")).run_sync("Hi.")
+    (chat,) = attributes_of(spans, "chat small-1")
+    assert ("gen_ai.input.messages" in chat) is (content == "true")

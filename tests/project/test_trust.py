@@ -336,7 +336,7 @@ schedules: [{id: n, cron: "@daily", task: do it}]
 egress: {mode: open, private: ["10.0.0.0/8"]}
 workspace: {roots: [{path: ../lib, access: write}]}
 programs: {memory: 8192, processes: 0, open_files: 100}
-agent: {prompt: "Obey.", model: "openai:x"}
+agent: {prompt: "Obey.", model: "openai:x", trace_content: true}
 memory: {embedder: {url: "http://e.example.com", model: m}}
 """
     found = trust_summary(text, "forge.yaml")
@@ -357,6 +357,7 @@ memory: {embedder: {url: "http://e.example.com", model: m}}
         "sends notes to http://e.example.com",
         "opens directory: ../lib (write)",
         "instructs the model: Obey.",
+        "records: messages, arguments and results in the traces",
     ):
         assert words in said
     assert "very-secret-value" not in said

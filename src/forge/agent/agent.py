@@ -64,6 +64,7 @@ from forge.permissions.labels.settings import LabelSettings
 from forge.permissions.questions import Approver, Policy, nobody
 from forge.pipeline import standard_steps
 from forge.pipeline.guard import MARK
+from forge.pipeline.trace import add_content
 from forge.tools.conversation import ask_question, converse, task_completion
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ class AgentSettings(TypedDict, total=False):
     code_mode: bool
     labels: LabelSettings | bool
     choose_tools: ChooseTools | None
+    trace_content: bool
 
 
 class AgentChanges(TypedDict, total=False):
@@ -179,6 +181,7 @@ class Agent(Generic[OutputT, DepsT]):
         labels: requires approval for calls that take values from untrusted text or send private data. False: off.
         choose_tools: returns the names of the tools that the model gets in a turn, from a `TurnContext`. It may be
             async. A call of another tool is refused.
+        trace_content: True: spans of OpenTelemetry hold messages, arguments and results, with secrets masked.
 
     Example:
         >>> @tool
@@ -226,8 +229,11 @@ class Agent(Generic[OutputT, DepsT]):
         secrets = settings.get("secrets", ())
         self.secrets = secrets if isinstance(secrets, Secrets) else Secrets(secrets)
         self.gate = PolicyGate(policy, approve, settings.get("labels", True))
-        self._make_steps: Callable[[PolicyGate, Secrets], list[Step]] | None = settings.get("steps", standard_steps)
-        self.steps = tuple(settings.get("steps", standard_steps)(self.gate, self.secrets))
+        make_steps = settings.get("steps", standard_steps)
+        if settings.get("trace_content"):
+            make_steps = add_content(make_steps)
+        self._make_steps: Callable[[PolicyGate, Secrets], list[Step]] | None = make_steps
+        self.steps = tuple(make_steps(self.gate, self.secrets))
         self.context = settings.get("context") or ContextRules()
         self.window = self.context.window  # tokens the model can see; 0: unknown, and nothing ever becomes a summary
         self.wait_for_background = settings.get("wait_for_background", False)

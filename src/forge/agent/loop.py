@@ -87,7 +87,7 @@ async def run_loop(
         _reveal_again(run)
     with follow_labels(executor, conversation.messages) as run.labels:
         try:
-            with agent_span(provider, run.scope.agent, run.scope.session_id) as operation:
+            with agent_span(provider, run.scope.agent, run.scope.session_id, executor.steps) as operation:
                 result = await _run_in_time(run)
                 operation.set("forge.run.reason", result.reason)
                 operation.add_usage(result.usage)
@@ -294,6 +294,7 @@ async def _ask(run: Run) -> Message:
     run.is_asking = True
     try:
         with chat_span(run.provider) as operation:
+            operation.add_request(request.messages)
             async for part in stream:
                 if isinstance(part, Message):
                     run.is_asking = False

@@ -190,6 +190,7 @@ async def ask_once(provider: Provider, request: ModelRequest, seconds: float) ->
     """Returns the model's answer. Raises `ProviderError` or, after so many seconds, `TimeoutError`."""
     stream = provider.stream(request)
     with chat_span(provider) as operation:
+        operation.add_request(request.messages)
         try:
             async with asyncio.timeout(seconds):
                 async for part in stream:

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import cache, lru_cache
 from typing import Any
 
 from forge.core.context import ToolContext
 from forge.core.errors import ToolError, Waiting
-from forge.core.executor import Next
+from forge.core.executor import Next, Step
 from forge.core.extras import is_installed
 from forge.core.messages import Message, Usage
 from forge.core.provider import name_model, traces_itself
 from forge.core.result import ToolResult
+from forge.core.secrets import Secrets
 from forge.core.spec import ToolSpec
+from forge.core.untrusted import one_line
 
 
 class TraceCalls:
-    """Makes one span per call, refused ones included, and one for background work that failed."""
+    """Makes one span per call, refused ones included, and one for background work that failed.
+
+    `content`: the spans of calls and of model requests hold what was said, with these secrets masked.
+    """
 
     name = "trace"
+
+    def __init__(self, content: Secrets | None = None) -> None:
+        self.content = content
 
     def applies(self, spec: ToolSpec) -> bool:
         return "opentelemetry.trace" in sys.modules or _is_installed()
@@ -32,15 +42,32 @@ class TraceCalls:
             return await proceed(ctx)
         with run_operation(TOOL, ctx.spec.name, _attributes(ctx)) as operation:
             result = await proceed(ctx)
-            if result.failure is not None:
-                operation.fail(str(result.failure.kind), result.failure.cause)
+            self._note(operation, ctx, result)
             return result
 
     def after(self, ctx: ToolContext, result: ToolResult) -> ToolResult:
         if result.failure is not None and find_telemetry() is not None:
             with run_operation(TOOL, ctx.spec.name, _attributes(ctx)) as operation:
-                operation.fail(str(result.failure.kind), result.failure.cause)
+                self._note(operation, ctx, result)
         return result
+
+    def _note(self, operation: Operation, ctx: ToolContext, result: ToolResult) -> None:
+        if self.content is not None and operation.is_recording:
+            arguments = self.content.mask_everything(ctx.call.arguments)
+            operation.set("gen_ai.tool.call.arguments", _write_json(arguments))
+            operation.set("gen_ai.tool.call.result", self.content.mask_everything(result.for_llm))
+        if result.failure is not None:
+            operation.fail(str(result.failure.kind), result.failure.cause)
+
+
+def add_content(make: MakeSteps) -> MakeSteps:
+    """Returns a function that makes the same steps, with what is said in their spans."""
+
+    def make_steps(gate: Any, secrets: Secrets) -> list[Step]:
+        others = [step for step in make(gate, secrets) if not isinstance(step, TraceCalls)]
+        return [TraceCalls(secrets), *others]
+
+    return make_steps
 
 
 @cache  # a search of all of sys.path, once a tool otherwise
@@ -95,6 +122,11 @@ class Operation:
     def is_traced(self) -> bool:
         return self._span is not None
 
+    @property
+    def is_recording(self) -> bool:
+        """False where nobody collects the span: then its content need not be written."""
+        return self._span is not None and self._span.is_recording()
+
     def set(self, name: str, value: Any) -> None:
         if self._span is not None:
             self._span.set_attribute(name, value)
@@ -129,6 +161,31 @@ class Operation:
             self.set("gen_ai.response.finish_reasons", (str(reply.finish),))
         if isinstance(model := reply.extra.get("answered_by"), str):
             self.set("gen_ai.response.model", model)
+        if (secrets := _content.get()) is not None and self.is_recording:
+            said = {**_write_message(reply, secrets), "finish_reason": str(reply.finish or "stop")}
+            self.set("gen_ai.output.messages", _write_json([said]))
+
+    def add_request(self, messages: Sequence[Message]) -> None:
+        """Notes what the model is sent, if the run's spans hold content: the latest messages, as far as they fit."""
+        secrets = _content.get()
+        if secrets is None or not self.is_recording:
+            return
+        system = [message for message in messages if message.role == "system"]
+        others = [message for message in messages if message.role != "system"]
+        if system:
+            parts = [part for message in system for part in _write_message(message, secrets)["parts"]]
+            self.set("gen_ai.system_instructions", _write_json(parts))
+        kept: list[str] = []
+        size = 0
+        for message in reversed(others):
+            kept.append(_write_json(_write_message(message, secrets)))
+            size += len(kept[-1])
+            if size > LARGEST_CONTENT and len(kept) > 1:
+                kept.pop()
+                break
+        self.set("gen_ai.input.messages", f"[{', '.join(reversed(kept))}]")
+        if len(kept) < len(others):
+            self.set("forge.content.left_out", len(others) - len(kept))
 
 
 @contextmanager
@@ -174,6 +231,36 @@ def run_operation(
 _NOT_TRACED = nullcontext(Operation())  # without a span it notes neither replies nor failures
 
 
+# What is said: the messages of a model request, and the arguments and the result of a call. Off by default.
+
+
+LARGEST_CONTENT = 64_000  # characters of the messages of one request; older ones are left out
+
+MakeSteps = Callable[[Any, Secrets], list[Step]]
+_content: ContextVar[Secrets | None] = ContextVar("forge_trace_content", default=None)  # of the run
+
+
+def _write_message(message: Message, secrets: Secrets) -> dict[str, Any]:
+    """Returns a message as the conventions write it, masked. Attachments are named, and not copied."""
+    parts: list[dict[str, Any]] = []
+    text = secrets.mask_everything(message.text)
+    if message.role == "tool":
+        parts.append({"type": "tool_call_response", "id": message.call_id, "response": text})
+    elif text:
+        parts.append({"type": "text", "content": text})
+    for call in message.tool_calls:
+        arguments = secrets.mask_everything(call.arguments)
+        parts.append({"type": "tool_call", "id": call.id, "name": call.name, "arguments": arguments})
+    for one in message.attachments:
+        kind = one.media_type.partition("/")[0]
+        parts.append({"type": "blob", "modality": kind, "mime_type": one.media_type})
+    return {"role": message.role, "parts": parts}
+
+
+def _write_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
 def chat_span(provider: Any) -> AbstractContextManager[Operation]:
     """Makes a span around a request to a model, unless its provider does so itself."""
     if find_telemetry() is None or traces_itself(provider):
@@ -186,14 +273,48 @@ def chat_span(provider: Any) -> AbstractContextManager[Operation]:
 
 
 @contextmanager
-def agent_span(provider: Any, agent: str, session: str) -> Iterator[Operation]:
-    """Makes a span around a run of an agent, unless its provider is part of one that has a span."""
-    if find_telemetry() is None or traces_itself(provider):
+def agent_span(provider: Any, agent: str, session: str, steps: Sequence[Step] = ()) -> Iterator[Operation]:
+    """Makes a span around a run of an agent, unless its provider is part of one that has a span.
+
+    Of the run's `steps`, the one that traces calls says whether the spans inside hold content.
+    """
+    if find_telemetry() is None:
         yield Operation()
         return
-    attributes = {"gen_ai.agent.name": agent, "gen_ai.conversation.id": session}
-    with run_operation(AGENT, agent, attributes) as operation:
-        yield operation
+    token = _content.set(next((step.content for step in steps if isinstance(step, TraceCalls)), None))
+    try:
+        if traces_itself(provider):
+            yield Operation()
+            return
+        attributes = {"gen_ai.agent.name": agent, "gen_ai.conversation.id": session}
+        with run_operation(AGENT, agent, attributes) as operation:
+            yield operation
+    finally:
+        _content.reset(token)
+
+
+# Requests to an MCP server, with the names of the MCP conventions. The SDK makes the span, and passes its context on.
+
+
+def name_mcp_request(method: str, params: Mapping[str, Any], attributes: Attributes) -> Any:
+    """Names the SDK's span, which is the current one while a request is written. Returns it; None if there is none."""
+    telemetry = find_telemetry()
+    span = telemetry.get_current_span() if telemetry is not None else None
+    if span is None or not span.is_recording() or not str(getattr(span, "name", "")).startswith("MCP "):
+        return None
+    target = params.get("name") if method in ("tools/call", "prompts/get") else None
+    named = {"mcp.method.name": method, **attributes}
+    if isinstance(target, str):
+        target = one_line(target, 200)
+        named["gen_ai.tool.name" if method == "tools/call" else "gen_ai.prompt.name"] = target
+    if method == "tools/call":
+        named["gen_ai.operation.name"] = TOOL
+    secrets = _content.get()
+    if secrets is not None and isinstance(uri := params.get("uri"), str):
+        named["mcp.resource.uri"] = secrets.mask_everything(uri)
+    span.update_name(f"{method} {target}" if isinstance(target, str) else method)
+    span.set_attributes(named)
+    return span
 
 
 def find_telemetry() -> Any:

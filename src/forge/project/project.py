@@ -146,6 +146,7 @@ class Project:
             guard=self.skills,
             code_mode=configuration.agent.code_mode or options.code_mode,
             labels=configuration.labels.settings,
+            trace_content=configuration.agent.trace_content,
         )
         if configuration.all_hooks:
             from forge.project.assemble.hooks import add_hooks  # few projects have them

@@ -113,6 +113,8 @@ def _connection_items(said: Configuration) -> Iterator[TrustItem]:
         yield TrustItem("switches off", "labels: a call may obey a page or a mail without a question")
     if said.labels.trusted:
         yield TrustItem("trusts", f"the results of {', '.join(map(_plain, said.labels.trusted))}")
+    if said.agent.trace_content:
+        yield TrustItem("records", "messages, arguments and results in the traces that OpenTelemetry exports")
     if said.sandbox == "off":
         yield TrustItem("switches off", "the sandbox: programs can do everything that you can do")
     raised = [

@@ -267,6 +267,7 @@ class RecordedProvider:
 
     async def _ask_traced(self, request: ModelRequest, parts: asyncio.Queue[StreamPart | None]) -> Mapping[str, Any]:
         with chat_span(self._provider) as operation:
+            operation.add_request(request.messages)
             began = time.monotonic()
             answer = await self._ask(request, parts)
             self._attempt.context.counters.turn_seconds.add(time.monotonic() - began)

@@ -113,6 +113,8 @@ class _CheckedTransport(httpx2.AsyncBaseTransport):
                 "The server must be fixed.",
             )
         if answer.status < 400:
+            if session := headers.get(_SESSION):
+                self._wire.attributes["mcp.session.id"] = one_line(session, 200)
             if headers.get("content-type", "").lower().startswith("text/event-stream"):
                 body.most = None  # each event is bounded
             whole = WholeMessages(body)

@@ -35,6 +35,9 @@ class Wire:
         self.unstartable: ToolError | None = None
         self.hint = "Run its command by hand to see the error."  # what to do if it ends too early
         self.failures: dict[int, ToolError] = {}
+        self.attributes: dict[str, Any] = {}  # of the spans of its requests
+        self.spans: dict[str, Any] = {}  # of the requests that wait for an answer, by their id
+        self.error_texts: dict[str, str] = {}  # by the words that stand for them in a span
         self.rate_limit = RateLimit()
         self._words: deque[str] = deque(maxlen=20)
 

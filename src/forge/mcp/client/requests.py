@@ -12,11 +12,13 @@ from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp.shared.message import SessionMessage
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.untrusted import one_line
 from forge.mcp.bounds import LINE, MOST_ROUNDS
 from forge.mcp.client.link import Wire, call_listener
+from forge.pipeline.trace import find_telemetry, name_mcp_request
 
 SOONEST, LATEST = 0.1, 30.0  # seconds between two looks at a task
 EXPECTED = 1.0  # seconds, if the server suggests nothing
@@ -199,8 +201,9 @@ class ServerDispatcher(JSONRPCDispatcher[Any]):
     check. The SDK does not know tasks: a call that became one has it in `_meta`, too.
     """
 
-    def __init__(self, incoming: Any, outgoing: Any) -> None:
+    def __init__(self, incoming: Any, outgoing: Any, wire: Wire) -> None:
         super().__init__(incoming, outgoing)
+        self._wire = wire
         self._header_maps: dict[str, dict[tuple[str, ...], str]] = {}  # by tool
 
     async def send_raw_request(
@@ -209,7 +212,13 @@ class ServerDispatcher(JSONRPCDispatcher[Any]):
         if method == "tools/call" and params is not None and (known := self._header_maps.get(str(params["name"]))):
             headers = mcp_param_headers(known, params.get("arguments") or {})
             opts = CallOptions(**{**(opts or {}), "headers": {**((opts or {}).get("headers") or {}), **headers}})
-        answer = await super().send_raw_request(method, params, opts, **related)
+        try:
+            answer = await super().send_raw_request(method, params, opts, **related)
+        except MCPError as error:
+            text = self._wire.error_texts.pop(error.message, None)
+            if text is None:
+                raise
+            raise MCPError(code=error.code, message=text, data=error.data) from None
         if method == "tools/call":
             is_task = answer.get("resultType") == "task" or isinstance(answer.get("task"), dict)
             return {"content": [], "resultType": "complete", "_meta": {TASK: answer}} if is_task else answer
@@ -223,3 +232,58 @@ class ServerDispatcher(JSONRPCDispatcher[Any]):
                 self._header_maps.pop(name, None)
                 if found := x_mcp_header_map(tool.get("inputSchema")):
                     self._header_maps[name] = found
+
+
+# --- Requests in traces: the SDK makes their spans, which are named here; the text of an error stays out of them.
+
+
+MOST_SPANS = 1_000  # of requests that wait for an answer
+
+
+class TracedMessages:
+    """Our messages for the server, each request noted with its span."""
+
+    def __init__(self, outgoing: Any, wire: Wire) -> None:
+        self._outgoing = outgoing
+        self._wire = wire
+
+    async def send(self, item: SessionMessage) -> None:
+        message = item.message
+        if isinstance(message, types.JSONRPCRequest):
+            span = name_mcp_request(message.method, message.params or {}, self._wire.attributes)
+            if span is not None:
+                spans = self._wire.spans
+                spans[str(message.id)] = span
+                if len(spans) > MOST_SPANS:
+                    del spans[next(iter(spans))]
+        await self._outgoing.send(item)
+
+    async def aclose(self) -> None:
+        await self._outgoing.aclose()
+
+    async def __aenter__(self) -> TracedMessages:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+def note_answer(item: SessionMessage, wire: Wire) -> SessionMessage:
+    """Marks the span of a failed request. Returns the answer; the SDK would write the text of an error into the span,
+    so a word stands for it until `ServerDispatcher` puts it back."""
+    message = item.message
+    if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+        return item
+    span = wire.spans.pop(str(message.id), None)
+    if span is None:
+        return item
+    if isinstance(message, types.JSONRPCResponse):
+        if message.result.get("isError") is True:
+            telemetry = find_telemetry()
+            span.set_attribute("error.type", "tool_error")
+            span.set_status(telemetry.Status(telemetry.StatusCode.ERROR, "tool_error"))
+        return item
+    word = f"error {message.error.code} of request {message.id}"
+    wire.error_texts[word] = message.error.message
+    hidden = message.model_copy(update={"error": message.error.model_copy(update={"message": word})})
+    return SessionMessage(message=hidden, metadata=item.metadata)

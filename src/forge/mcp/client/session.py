@@ -35,9 +35,19 @@ from forge.mcp.client.link import (
     current_call_key,
     log,
 )
-from forge.mcp.client.requests import TASK, TASK_TTL, ServerDispatcher, TaskFollower, read_page, too_many_rounds
+from forge.mcp.client.requests import (
+    TASK,
+    TASK_TTL,
+    ServerDispatcher,
+    TaskFollower,
+    TracedMessages,
+    note_answer,
+    read_page,
+    too_many_rounds,
+)
 from forge.mcp.client.stdio import over_stdio
 from forge.mcp.oauth.login import Login
+from forge.network.address import read_url
 
 _DUMP = re.compile(r"\d+ validation errors? for ")  # the SDK's message for an unreadable answer
 _WAYS = {
@@ -68,8 +78,10 @@ async def open_session(
     streams: AbstractAsyncContextManager[Any] = (
         over_stdio(transport, wire) if isinstance(transport, Stdio) else over_http(transport, login, wire)
     )
+    wire.attributes = _describe_transport(transport)
     async with streams as (incoming, outgoing):
-        session = ServerSession(wire, ServerDispatcher(RateLimitedMessages(incoming, wire), outgoing))
+        dispatcher = ServerDispatcher(RateLimitedMessages(incoming, wire), TracedMessages(outgoing, wire), wire)
+        session = ServerSession(wire, dispatcher)
         async with session.client:
             await session.shake_hands(
                 timeout, probe=min(timeout / 2, probe_patience(transport, login)) if probe else 0.0
@@ -124,6 +136,8 @@ class ServerSession:
         try:
             async with asyncio.timeout(timeout):
                 await negotiate(self.client, self.wire, probe=probe)
+            if version := self.client.protocol_version:
+                self.wire.attributes["mcp.protocol.version"] = one_line(version, 40)
         except TimeoutError:
             ending = self.wire.describe_end(f"no response to the handshake within {timeout:g} s")
             raise ToolError(
@@ -327,6 +341,14 @@ class ServerSession:
             self.changes.schedule()
 
 
+def _describe_transport(transport: Transport) -> dict[str, Any]:
+    """Returns the attributes that every span of a request has."""
+    if isinstance(transport, Stdio):
+        return {"network.transport": "pipe"}
+    url = read_url(transport.url)
+    return {"network.transport": "tcp", "server.address": url.host, "server.port": url.port}
+
+
 def _protocol_error(name: str) -> ToolError:
     what = f"the server {name} sent an invalid MCP response"
     return ToolError(what, ErrorKind.SYSTEM, "This is the server's fault; continue without it.")
@@ -425,7 +447,7 @@ class RateLimitedMessages:
                 self._wire.receive_line("warning", "transport", str(item)[:LINE])
                 continue
             if isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError):
-                return item
+                return note_answer(item, self._wire)
             if self._wire.rate_limit.admits():
                 return item
             await self._wire.rate_limit.pause()

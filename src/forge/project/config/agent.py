@@ -130,6 +130,14 @@ class AgentEntry(
             unset=False,
         ),
     ] = False
+    trace_content: Annotated[
+        bool,
+        Key(
+            "Put messages, arguments and results into the spans of OpenTelemetry, with secrets masked.",
+            True,
+            unset=False,
+        ),
+    ] = False
     tool_search: Annotated[
         Literal["meaning", "words"],
         Key(
