@@ -13,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from contextvars import ContextVar
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any, Self
 
 from forge.agent.conversation import Conversation
 from forge.core.arguments.explain import near
+from forge.core.context import entered
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message, export_message, import_message, pack_message, unpack_message
 from forge.core.plain_values import brief, sendable
@@ -669,7 +669,6 @@ class _Turn:
 
 _turns: dict[Path, deque[_Turn]] = {}  # of this process, in order, by file
 _turns_lock = Lock()
-_taken: ContextVar[tuple[_Turn, ...]] = ContextVar("taken turns", default=())
 
 
 def _find_turn_file(store: Path, name: str) -> Path:
@@ -681,8 +680,8 @@ def _find_turn_file(store: Path, name: str) -> Path:
 async def _take_turn(file: Path, name: str, waits: Callable[[], None] | None) -> AsyncIterator[None]:
     import asyncio  # heavy: reading sessions does without
 
-    around = tuple(one for one in _taken.get() if not one.is_over)
-    if any(one.file == file for one in around):
+    around = tuple(one for one in entered.get() if not (isinstance(one, _Turn) and one.is_over))
+    if any(isinstance(one, _Turn) and one.file == file for one in around):
         message = (
             f"a run of the session {brief(name)} was begun inside a run of the same session, and would wait for it"
         )
@@ -700,7 +699,7 @@ async def _take_turn(file: Path, name: str, waits: Callable[[], None] | None) ->
                     waits()
             await asyncio.sleep(pause)
             pause = min(LONGEST, pause * 1.5)
-        _taken.set((*around, turn))
+        entered.set((*around, turn))
         yield
     except OSError as error:
         if turn.descriptor >= 0:

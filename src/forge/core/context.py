@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path, PosixPath
@@ -33,6 +34,12 @@ else:
 
 LOCAL = "local"
 """The session of a scope that names none: one for the whole executor. A run of an agent never shares it."""
+
+
+entered: ContextVar[tuple[Hashable, ...]] = ContextVar("entered", default=())
+"""What the current task is inside of: an approver, a run of a session, an app that starts. Who would wait for itself
+finds that here, and refuses.
+"""
 
 
 def new_session() -> str:

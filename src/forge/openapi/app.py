@@ -7,11 +7,11 @@ import inspect
 import logging
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeGuard
 from urllib.parse import unquote
 
+from forge.core.context import entered
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.untrusted import one_line
 from forge.network.address import Url, read_url
@@ -35,8 +35,6 @@ _Message = dict[str, Any]
 _VERSIONS = {"version": "3.0", "spec_version": "2.3"}
 _CLIENT = ("forge", 0)  # no address: an app that trusts 127.0.0.1 must not trust a model
 _ADVICE = "Serve one at /openapi.json, or pass it: openapi(document, server=app)."
-
-_starting: ContextVar[tuple[int, ...]] = ContextVar("forge_starting_apps", default=())
 
 
 class AppFailed(Exception):
@@ -85,16 +83,17 @@ class AppServer:
         """Starts the app. Raises `ToolError` of kind `config_error` if that fails."""
         if not self._has_lifespan:
             return
-        if id(self._app) in _starting.get():
+        inside = ("app", id(self._app))
+        if inside in entered.get():
             raise ToolError(
                 f"cannot start the app {_name(self._app)}: its own lifespan opens it",
                 ErrorKind.CONFIG,
                 "Pass lifespan=False where the app is served in this process already.",
             )
         started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        token = _starting.set((*_starting.get(), id(self._app)))
+        token = entered.set((*entered.get(), inside))
         self._life = asyncio.create_task(self._live(started))
-        _starting.reset(token)
+        entered.reset(token)
         try:
             async with asyncio.timeout(LIFESPAN_SECONDS):
                 problem = await started

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from forge.core.context import Gate, ToolContext
+from forge.core.context import Gate, ToolContext, entered
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.events import PermissionAnswered, PermissionAsked
 from forge.core.messages import ToolCall
@@ -145,8 +144,6 @@ async def authorize_inner(tool: Tool, parsed: dict[str, Any], ctx: ToolContext, 
 __all__ = ["Answer", "Approver", "CallGate", "Grant", "PolicyGate", "approve_all", "gate_of", "nobody", "rule_allows"]
 
 ROUNDS = 5  # questions about one call: an edit may need another
-
-_asking: ContextVar[tuple[Hashable, ...]] = ContextVar("asking", default=())  # whose approver we are in
 
 
 class PermissionNeed(NamedTuple):
@@ -440,14 +437,14 @@ class PolicyGate:
             (permission, target), *others = [(str(part.permission or ""), str(part.target)) for part in request.parts]
             ctx.emit(PermissionAsked(ctx.call, permission, target, rule, tuple(others), origins))
         answer: Answer | None = Answer.no(by="cancelled")
-        inside = _asking.set((*_asking.get(), self._key(ctx)))
+        inside = entered.set((*entered.get(), self._key(ctx)))
         try:
             answer = await answer_of(self.approve, request, ctx.activity.secrets)
         except Waiting:
             answer = None
             raise
         finally:
-            _asking.reset(inside)
+            entered.reset(inside)
             if answer is not None and ctx.activity.listening:
                 kind = "edited" if answer.arguments is not None and answer.kind != "no" else answer.kind
                 ctx.emit(PermissionAnswered(ctx.call, kind, answer.by))
@@ -456,7 +453,7 @@ class PolicyGate:
     def _lock(self, ctx: ToolContext) -> asyncio.Lock:
         """Serialises a session's questions, so that an "always" answers those that wait."""
         key = self._key(ctx)
-        if key in _asking.get():
+        if key in entered.get():
             raise ToolError(
                 "it needs an approval itself, but it was called by the approver",
                 ErrorKind.PERMISSION,
@@ -468,7 +465,7 @@ class PolicyGate:
         return lock
 
     def _key(self, ctx: ToolContext) -> Hashable:
-        return id(self), id(asyncio.get_running_loop()), ctx.scope.session_id
+        return "approver", id(self), id(asyncio.get_running_loop()), ctx.scope.session_id
 
     def __repr__(self) -> str:
         return f"<PolicyGate {self.policy!r:.80}>"

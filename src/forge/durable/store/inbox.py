@@ -102,21 +102,21 @@ def notify_message(connection: sa.Connection, run_id: str) -> None:
 
 
 class Notices:
-    """A thread that calls `tell` when a process queued something, and `tell_run` when it sent a run a message. Polling
-    remains, for notices that are lost.
+    """A thread that calls `on_queued` when a process queued something, and `on_message` when it sent a run a message.
+    Polling remains, for notices that are lost.
     """
 
     def __init__(
         self,
         database: Database,
         queues: Collection[str],
-        tell: Callable[[], None],
-        tell_run: Callable[[str], None] = lambda _: None,
+        on_queued: Callable[[], None],
+        on_message: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._database = database
         self._queues = frozenset(queues)
-        self._tell = tell
-        self._tell_run = tell_run
+        self._on_queued = on_queued
+        self._on_message = on_message
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="forge-notices", daemon=True)
 
@@ -156,13 +156,13 @@ class Notices:
                 )
                 return False
             connection.execute(f"LISTEN {QUEUED}; LISTEN {TOLD}")
-            self._tell()  # what was queued before
+            self._on_queued()  # what was queued before
             while not self._ended.is_set():
                 for notice in connection.notifies(timeout=WAITS):
                     if notice.channel == TOLD:
-                        self._tell_run(notice.payload)
+                        self._on_message(notice.payload)
                     elif notice.payload in self._queues:
-                        self._tell()
+                        self._on_queued()
         return True
 
     def _watch_file(self) -> bool:
@@ -175,7 +175,7 @@ class Notices:
                 (version,) = connection.execute("PRAGMA data_version").fetchone()
                 if version != last:
                     last = version
-                    self._tell()
+                    self._on_queued()
         finally:
             connection.close()
         return True
