@@ -33,7 +33,7 @@ from forge.pipeline.guard import GuardCalls
 
 TIMEOUT = 60.0  # seconds that a hook has
 MOST_REFUSED_ENDS = 5  # times that a model is sent back by hooks that check its answer
-LONGEST = 20_000  # characters that a hook may add, or give as a reason
+LONGEST_TEXT = 20_000  # characters that a hook may add, or give as a reason
 
 HookKind = Literal["before_call", "after_call", "before_turn", "on_end"]
 _MAY: Mapping[HookKind, tuple[str, ...]] = {  # what the decision of each may say
@@ -246,8 +246,8 @@ class Hook:
             kind = Mapping if field.name == "arguments" else str
             if not isinstance(value, kind):
                 raise self._failed(f"set {field.name!r} to {type(value).__name__} instead of {kind.__name__}")
-            if field.name != "arguments" and len(value) > LONGEST and field.name not in ("result", "prompt"):
-                raise self._failed(f"set {field.name!r} to {len(value):,} characters; {LONGEST:,} are allowed")
+            if field.name != "arguments" and len(value) > LONGEST_TEXT and field.name not in ("result", "prompt"):
+                raise self._failed(f"set {field.name!r} to {len(value):,} characters; {LONGEST_TEXT:,} are allowed")
         return said
 
     def _failed(self, problem: str, kind: ErrorKind = ErrorKind.SYSTEM) -> HookFailed:

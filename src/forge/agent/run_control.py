@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 ResultT = TypeVar("ResultT", bound=RunResult)
 
 MOST_KEPT = 20_000  # events of a run that listeners can still get
-MOST = 100  # messages that wait for one run
-LONGEST = 1024 * 1024  # characters of one message
+MOST_WAITING = 100  # messages that wait for one run
+LONGEST_MESSAGE = 1024 * 1024  # characters of one message
 
 
 class StartedRun(ABC, Generic[ResultT]):
@@ -232,8 +232,9 @@ class RunInProgress:
             if self._is_over:
                 message = f"sending a message to the run {self.id}: it is over"
                 raise ToolError(message, ErrorKind.NOT_FOUND, "Start a run: agent.run(prompt).")
-            if len(self._messages) >= MOST or len(text) > LONGEST:
-                message = f"sending a message to a run: at most {MOST} messages of {LONGEST:,} characters may wait"
+            if len(self._messages) >= MOST_WAITING or len(text) > LONGEST_MESSAGE:
+                may_wait = f"at most {MOST_WAITING} messages of {LONGEST_MESSAGE:,} characters may wait"
+                message = f"sending a message to a run: {may_wait}"
                 raise ToolError(message, ErrorKind.USER, "Wait until the run has received the earlier ones.")
             self._messages.append(text)
 

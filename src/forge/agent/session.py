@@ -632,7 +632,7 @@ class Meta(MutableMapping[str, Any]):
 # One run at a time in a session: a file is locked while a run is in progress. A process that dies unlocks it.
 
 
-SHORTEST, LONGEST = 0.005, 0.25  # seconds between two tries to take a turn
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.25  # seconds between two tries to take a turn
 _NO_LOCKS = frozenset({errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})  # of a file system
 
 
@@ -686,19 +686,19 @@ async def _take_turn(file: Path, name: str, waits: Callable[[], None] | None) ->
             f"a run of the session {brief(name)} was begun inside a run of the same session, and would wait for it"
         )
         raise StoreError(message, ErrorKind.USER, "Give the inner run another session, or leave the store out.")
-    turn, pause = _Turn(file), SHORTEST
+    turn, pause = _Turn(file), SHORTEST_PAUSE
     with _turns_lock:
         queue = _turns.setdefault(file, deque())
         queue.append(turn)
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         while not (queue[0] is turn and turn.take()):
-            if pause == SHORTEST:
+            if pause == SHORTEST_PAUSE:
                 log.info("a run waits for another run of the session %s", brief(name))
                 if waits is not None:
                     waits()
             await asyncio.sleep(pause)
-            pause = min(LONGEST, pause * 1.5)
+            pause = min(LONGEST_PAUSE, pause * 1.5)
         entered.set((*around, turn))
         yield
     except OSError as error:

@@ -17,7 +17,7 @@ from forge.durable.store.tables import IS_QUEUED, queue_limits, segments
 
 DEFAULT = "default"
 
-FIRST, LAST = 10, -10  # priorities: the higher one goes first, across tenants
+HIGHEST_PRIORITY, LOWEST_PRIORITY = 10, -10  # priorities: the higher one goes first, across tenants
 TURNS_PER_PRIORITY = 100_000_000  # turns within one priority; 21 of them fit into the column's 31 bits
 
 
@@ -105,7 +105,7 @@ def compute_priority(connection: sa.Connection, *, queue: str, tenant: str, prio
     run that already began (it waited, or its worker ended) had its turn and goes to the head. The queue is the only
     state; two concurrent callers may get the same turn, and then the earlier one goes first.
     """
-    base = (FIRST - max(LAST, min(FIRST, priority))) * TURNS_PER_PRIORITY
+    base = (HIGHEST_PRIORITY - max(LOWEST_PRIORITY, min(HIGHEST_PRIORITY, priority))) * TURNS_PER_PRIORITY
     c = segments.c
     beside = sa.and_(IS_QUEUED, c.queue == queue, c.priority >= base, c.priority < base + TURNS_PER_PRIORITY)
     head = sa.select(sa.func.min(c.priority)).where(beside).scalar_subquery()

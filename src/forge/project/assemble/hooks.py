@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from forge.project.config.hooks import TurnHookEntry
 
 BLOCKS = 2  # the exit code of a command that blocks; stderr has the reason
-LONGEST = 256 * 1024  # bytes of each stream
+LONGEST_OUTPUT = 256 * 1024  # bytes of each stream
 MOST_OF_ERRORS = 2_000  # characters, the last ones
 SPARE = 15.0  # seconds beyond the time limit, in which the program and its children are ended
 _SCRIPTS = (".py", ".sh", ".bash", ".js", ".mjs", ".ts", ".rb", ".pl", ".php")
@@ -98,7 +98,7 @@ class CommandHook:
                 env=shell_environment(),
                 stdin=json.dumps(self._describe(ctx, result)).encode(),
                 timeout=self._entry.timeout,
-                output=OutputPlan(Capture(LONGEST // 2, LONGEST // 2)),
+                output=OutputPlan(Capture(LONGEST_OUTPUT // 2, LONGEST_OUTPUT // 2)),
                 confinement=confinement,
             )
         except ToolError as error:
