@@ -30,7 +30,7 @@ TOPICS = {
     """,
     "Models": """
         models.provider_for models.Anthropic models.Bedrock models.Gemini models.OpenAI models.OpenAIResponses
-        models.explain_cache models.ExplainedModel models.CachedTurn
+        models.explain_cache models.ExplainedModel models.CachedTurn models.ServerTool
         Scripted fallback text_calls models.Provider models.ProviderError models.ModelRequest models.StreamPart
         Message ToolCall Usage Image Audio Document messages_to_json messages_from_json models.unanswered_calls
     """,

@@ -336,6 +336,35 @@ async def test_the_prompt_cache_is_explained(workspace, there):
     assert sums.endswith(" 0 again; 0 breaks")
 
 
+@pytest.mark.parametrize(("rule", "offered"), [("allow network", True), ("deny tool:server_*", False)])
+async def test_a_project_offers_tools_of_the_provider(workspace, there, rule, offered):
+    settings = {
+        "agent": {"server_tools": {"web_search": {"max_uses": 3}}},
+        "tools": [],
+        "permissions": {"rules": [rule]},
+    }
+    (workspace / "own.yaml").write_text(json.dumps(settings))
+    async with serving(CachingAnthropic(["It is 42."])) as server:
+        given = {"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "key"}
+        flags = ("--model", "anthropic:claude-sonnet-5", "--config", "own.yaml")
+        ended = await asyncio.to_thread(there, "run", "how much?", *flags, **given)
+    assert (ended.code, ended.out) == (0, "It is 42.\n")
+    wanted = {
+        "type": "web_search_20250305",
+        "name": "web_search",
+        "max_uses": 3,
+        "cache_control": {"type": "ephemeral"},
+    }
+    assert (wanted in server.bodies[0]["tools"]) is offered
+
+
+def test_an_unknown_tool_of_the_provider_is_refused(workspace, here):
+    (workspace / "own.yaml").write_text("agent: {server_tools: {web_serch: {}}}\n")
+    ended = here("run", "how much?", "--model", script(workspace, "It is 42."), "--config", "own.yaml")
+    assert ended.code == 2
+    assert "there is none of this kind; there are web_search" in ended.err
+
+
 @pytest.mark.parametrize("flag", ["--durable", "--console"])
 def test_the_prompt_cache_of_a_run_elsewhere_is_not_explained(here, flag):
     ended = here("run", "how much?", "--explain-cache", flag)

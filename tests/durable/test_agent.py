@@ -31,7 +31,11 @@ from forge.core.errors import ToolError
 from forge.core.extras import install_command
 from forge.core.messages import unanswered_calls
 from forge.events import EventsMissed, RunFinished, RunStarted, ToolFinished
+from forge.models import Anthropic, ServerTool
+from forge.permissions.policy import Rules
 from tests.durable.working import script
+from tests.models.caching import CachingAnthropic
+from tests.models.serving import serving
 
 
 @tool(permissions={"write"})
@@ -577,3 +581,18 @@ async def test_refused_answers_are_counted_over_the_parts_of_a_stored_run(sqlite
     assert result.error is not None
     assert result.error.message == "the model was told 3 times and did not fix its answer: 3 is wrong."
     assert result.turns == 5
+
+
+@pytest.mark.parametrize(
+    ("policy", "offered"), [(rules("allow network"), True), (rules(), False)], ids=["allow", "ask"]
+)
+async def test_a_tool_of_the_provider_is_offered_by_rules_alone(
+    sqlite: str, tmp_path: Path, policy: Rules, offered: bool
+) -> None:
+    async with serving(CachingAnthropic(["Done."])) as server:
+        model = Anthropic("claude-sonnet-5", base_url=server.url, api_key="key")
+        agent = Agent(model, server_tools=[ServerTool("web_search")], policy=policy)
+        async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path)) as durable:
+            result = await durable.run("go", run_id="mine")
+    assert (result.reason, result.text) == ("answer", "Done.")
+    assert any(one["name"] == "web_search" for one in server.bodies[0]["tools"]) is offered

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
 
     from forge.agent.session import SessionStore
     from forge.agent.subagent import AgentType
+    from forge.models.server_tools import ServerTool
 else:
     TypeForm = type
 
@@ -102,6 +103,7 @@ class AgentSettings(TypedDict, total=False):
     labels: LabelSettings | bool
     choose_tools: ChooseTools | None
     trace_content: bool
+    server_tools: Sequence[ServerTool]
 
 
 class AgentChanges(TypedDict, total=False):
@@ -179,6 +181,8 @@ class Agent(Generic[OutputT, DepsT]):
         guard: checks prompts and answers, such as a project's guardrails.
         code_mode: True: the model gets one tool, `run_code`, and calls the others from scripts. Needs the extra "code".
         labels: requires approval for calls that take values from untrusted text or send private data. False: off.
+        server_tools: tools that the provider runs itself, such as its web search; see `ServerTool`. The rules decide
+            when a run begins whether each is offered.
         choose_tools: returns the names of the tools that the model gets in a turn, from a `TurnContext`. It may be
             async. A call of another tool is refused.
         trace_content: True: spans of OpenTelemetry hold messages, arguments and results, with secrets masked.
@@ -223,6 +227,7 @@ class Agent(Generic[OutputT, DepsT]):
         self._validators: list[Callable[..., Any]] = []  # of the output
         self._hooks = Hooks()
         self._choose_tools = settings.get("choose_tools")
+        self.server_tools = tuple(settings.get("server_tools") or ())
         self.name = name
         self._scope = settings.get("scope")
         self.guard = settings.get("guard")
@@ -438,6 +443,7 @@ class Agent(Generic[OutputT, DepsT]):
             output=None,
         )
         made._hooks, made._choose_tools = made._hooks.of_calls(), None  # turns are those of this agent
+        made.server_tools = ()  # it has the tools of its type
         return made
 
     def _limits_of(self, chosen: AgentType) -> Limits:
@@ -637,6 +643,8 @@ class Agent(Generic[OutputT, DepsT]):
         changes: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
         if structured is not None:
             changes["accept"] = structured.accept
+        if self.server_tools:
+            changes["server_tools"] = self.server_tools
         loop = loop if loop is not None else LoopSettings()
         if self._hooks.has_turns or self._choose_tools is not None:
             changes["turns"] = self._make_turn_hooks(scope, loop.record, structured)

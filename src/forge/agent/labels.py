@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any
 
 from forge.core.executor import ToolExecutor
-from forge.core.messages import Message, ToolCall
+from forge.core.messages import Message, ToolCall, server_calls
 from forge.core.result import LONGEST_ORIGIN, UNTRUSTED, Label, ToolResult, merge_labels, read_labels
 from forge.core.spec import ToolSpec
 from forge.permissions.labels.provenance import Provenance
@@ -61,6 +61,10 @@ class LabelHistory(Provenance):
         if message.role == "assistant":
             for call in message.tool_calls:
                 self._calls[call.id] = call
+            for made in server_calls(message):
+                self._add_result(str(made.get("text", "")), labels, made.get("input", {}), ())
+                if made.get("unread"):  # the model read more than we see
+                    self._add_unread(labels)
             return
         if message.role == "tool":
             answered = self._calls.pop(message.call_id, None)

@@ -8,20 +8,29 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import isawaitable
 from itertools import takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forge.agent.context_window import shorten
 from forge.agent.conversation import Conversation, Prepare
 from forge.agent.hooks import MOST_REFUSED_ENDS, Record, TurnContext, TurnHooks
-from forge.agent.labels import FROM_FORGE, NOT_FROM_PERSON, LabelHistory, follow_labels, label_extra
+from forge.agent.labels import FROM_FORGE, LABELS, NOT_FROM_PERSON, LabelHistory, follow_labels, label_extra
 from forge.agent.limits import Limits, Spent, price_for, price_of_name
 from forge.agent.result import ANSWER, ENDINGS, REFUSED, UNUSABLE, AnswerRefused, Reason, RunResult
 from forge.agent.tokens import estimate, estimate_definition, estimate_messages
 from forge.core.context import CallBudget, Scope, new_session
 from forge.core.errors import ErrorKind, ToolError, Waiting
-from forge.core.events import Event, MessageReceived, Retrying, RunFinished, TextDelta, TurnFinished
-from forge.core.executor import ToolExecutor
-from forge.core.messages import BACKGROUND, FOUND, Message, ToolCall, Usage, found_tools, unanswered_calls
+from forge.core.events import (
+    Event,
+    MessageReceived,
+    Retrying,
+    RunFinished,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+)
+from forge.core.executor import GuardStep, ToolExecutor
+from forge.core.messages import BACKGROUND, FOUND, Message, ToolCall, Usage, found_tools, server_calls, unanswered_calls
 from forge.core.plain_values import text_of, visible
 from forge.core.provider import (
     ModelRequest,
@@ -29,13 +38,20 @@ from forge.core.provider import (
     ProviderError,
     expects_calls,
     explain_calls,
+    explain_server_tool,
     loads_found_tools,
     name_model,
 )
-from forge.core.result import DONE, Attachment, Failure, ToolResult
+from forge.core.registry import ToolRegistry
+from forge.core.result import DONE, UNTRUSTED, Attachment, Failure, Label, ToolResult, merge_labels
 from forge.core.spec import Permission, ToolSpec
 from forge.models.http.outgoing import BrokeOff, PromptTooLong
+from forge.permissions.gate import PolicyGate, nobody
+from forge.pipeline.authorize import Authorize, GuardEgress
 from forge.pipeline.trace import agent_span, chat_span
+
+if TYPE_CHECKING:
+    from forge.models.server_tools import ServerTool
 
 MOST_RETRIES = 2  # of a turn whose stream broke
 MOST_NOTES = 5  # about repairs of one call
@@ -145,6 +161,8 @@ async def _run_until_end(run: Run) -> RunResult:
         message = f"limiting the cost to {run.limits.cost:g}: the price of the model {model} is unknown"
         advice = "Give its price: Limits(price=Price(input=…, output=…)), or limits.price in forge.yaml."
         return end_run(run, "error", error=Failure(message, ErrorKind.CONFIG, advice))
+    if run.settings.server_tools and (problem := await _offer_server_tools(run, run.settings.server_tools)):
+        return end_run(run, "error", error=problem)
     open_calls = unanswered_calls(run.conversation.messages)
     if open_calls and (result := await _run_calls(run, open_calls, resumed=True)):
         result = await _check_end(run, result)
@@ -174,6 +192,8 @@ async def _run_until_end(run: Run) -> RunResult:
         except ProviderError as error:
             return end_with_error(run, error)
         reply = with_unique_ids(reply)
+        if made := server_calls(reply):
+            reply = _take_server_calls(run, reply, made)
         run.conversation.append(reply)
         run.partial.clear()
         run.spent.add(reply.usage, _cost_of_other(run, reply))
@@ -184,6 +204,51 @@ async def _run_until_end(run: Run) -> RunResult:
             run.executor.registry.next_turn(run.scope.session_id)
         if result is not None and (result := await _check_end(run, result)) is not None:
             return result
+
+
+# Tools that the provider runs itself: offered once, then shown, labelled and paid for.
+
+
+async def _offer_server_tools(run: Run, tools: Sequence[ServerTool]) -> Failure | None:
+    """Lets the rules judge each tool, once a run: the provider asks nobody about its calls. Returns what is wrong."""
+    label = name_model(run.provider)[0]
+    steps = [_ask_nobody(run, step) for step in run.executor.steps if isinstance(step, GuardStep | GuardEgress)]
+    for tool in tools:
+        if missing := explain_server_tool(run.provider, tool):
+            advice = "Leave it out of server_tools, or choose another model."
+            return Failure(f"offering {tool.spec.name}: {missing}", ErrorKind.CONFIG, advice)
+        if run.limits.cost and tool.price_at(label) is None:
+            message = f"limiting the cost to {run.limits.cost:g}: the price of {tool.spec.name} is unknown"
+            return Failure(message, ErrorKind.CONFIG, f"Give it: ServerTool({tool.kind!r}, price=…).")
+    for tool in tools:
+        executor = ToolExecutor(ToolRegistry([tool]), steps=steps, activity=run.executor.activity)
+        result = await executor.execute(ToolCall(tool.spec.name, tool.settings), run.scope)
+        if result.success:
+            run.server_tools.append(tool)
+    return None
+
+
+def _ask_nobody(run: Run, step: GuardStep | GuardEgress) -> Any:
+    """Returns the step that judges a tool. A stored run would wait for each answer anew, so there nobody is asked."""
+    gate = step.gate if isinstance(step, GuardStep) else None
+    is_stored = run.settings.pause is not None
+    return Authorize(PolicyGate(gate.policy, nobody)) if is_stored and isinstance(gate, PolicyGate) else step
+
+
+def _take_server_calls(run: Run, reply: Message, calls: Sequence[Mapping[str, Any]]) -> Message:
+    """Shows and counts the calls that the provider made, and returns the reply with their labels."""
+    label = name_model(run.provider)[0]
+    prices = {tool.spec.name: tool.price_at(label) or 0.0 for tool in run.server_tools}
+    charged = [one for one in calls if not one.get("failed") and not one.get("free")]
+    run.spent.add(Usage(), sum(prices.get(str(one["name"]), 0.0) for one in charged))
+    run.spent.calls += len(calls)
+    labels = merge_labels(*((Label(UNTRUSTED, str(one["name"])),) for one in calls))
+    for one in calls:
+        call = ToolCall(str(one["name"]), one.get("input", {}), str(one.get("id")))
+        result = ToolResult.text(str(one.get("text", "")))
+        _emit(run, ToolStarted(call))
+        _emit(run, ToolFinished(call, not one.get("failed"), replace(result, labels=labels)))
+    return replace(reply, extra={**reply.extra, LABELS: [list(label) for label in labels]})
 
 
 # What functions of the program decide: before a turn, which tools it has, and whether the run may end.
@@ -284,6 +349,7 @@ async def _ask(run: Run) -> Message:
         definitions_for=lambda dialect: executor.registry.definitions(dialect, session),
         search=search,
         found=executor.registry.revealed(session) if search else (),
+        server_tools=run.server_tools,
         session=session,
     )
     if run.offered is not None:
@@ -700,6 +766,7 @@ class LoopSettings:
         inbox: called before every turn; returns what a person has said meanwhile.
         stopped: called where the run is cancelled, and before every turn; True: a person has stopped the run, which
             ends with the reason "cancelled", and does not raise.
+        server_tools: tools that the provider runs itself, if the rules allow them.
         turns: the hooks of turns, and the choice of tools; an agent sets it.
         record: stores what these return, for another attempt at a stored run.
         spent: what earlier parts of the run used; it is added to.
@@ -719,6 +786,7 @@ class LoopSettings:
     inbox: Callable[[], Sequence[str]] | None = None
     stopped: Callable[[], bool] | None = None
     announce: bool = True
+    server_tools: Sequence[ServerTool] = ()
     turns: TurnHooks | None = None
     record: Record | None = None
     spent: Spent | None = None
@@ -744,5 +812,6 @@ class Run:
     labels: LabelHistory | None = None  # None: labels are off
     offered: frozenset[str] | None = None  # the tools that were chosen for this turn; None: all
     is_short_of_calls: bool = False  # the model wanted more than `limits.calls`
+    server_tools: list[ServerTool] = field(default_factory=list)  # that the rules allow
     recoveries: int = 0
     cuts: int = 0

@@ -21,6 +21,7 @@ _numbers = count(1)
 SENT = "sent"  # in `Message.extra`: a person sent it while the run was in progress
 BACKGROUND = "background"  # in `Message.extra`: the id of the call whose background work the message reports
 SUMMARY_HEADING = "[Summary of the conversation so far, in place of its older messages]"
+SERVER_CALLS = "server_calls"  # in `Message.extra` of an answer: the calls that the provider made itself
 FOUND = "found_tools"  # in `Message.extra` of a search's result: the hidden tools that it found
 
 
@@ -181,6 +182,12 @@ def found_tools(message: Message) -> list[str]:
     """Returns the names of the hidden tools that a search found, of the message with its result."""
     names = message.extra.get(FOUND) if message.role == "tool" and not message.is_error else None
     return [name for name in names if isinstance(name, str)] if isinstance(names, list | tuple) else []
+
+
+def server_calls(message: Message) -> list[Mapping[str, Any]]:
+    """Returns the calls that the provider made while it answered: `name`, `id`, `input`, and the result as `text`."""
+    calls = message.extra.get(SERVER_CALLS) if message.extra and message.role == "assistant" else None
+    return [one for one in calls if isinstance(one, Mapping) and isinstance(one.get("name"), str)] if calls else []
 
 
 # Converts a message to JSON and back, for the rows of the session store and for exports.

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from forge.models.gemini import Gemini as Gemini
     from forge.models.openai_chat import OpenAI as OpenAI
     from forge.models.openai_responses import OpenAIResponses as OpenAIResponses
+    from forge.models.server_tools import ServerTool as ServerTool
     from forge.models.vendors import provider_for as provider_for
 else:
     from forge.core.public import expose

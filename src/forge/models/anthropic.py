@@ -20,6 +20,7 @@ from forge.models.http.events import Delta, SentEvent, StreamedAnswer, list_in, 
 from forge.models.http.model import Exchange, HttpModel
 from forge.models.http.outgoing import add_key_advice
 from forge.models.known_models import add_model_advice
+from forge.models.server_tools import note_calls, read_anthropic_calls, spell_for_anthropic
 from forge.models.turns import Block, Turns, describe_file, media_type_of, read_saved
 
 DEFAULT_URL = "https://api.anthropic.com"
@@ -74,6 +75,12 @@ class Anthropic(HttpModel):
         self._headers |= {name.lower(): value for name, value in (headers or {}).items()}
 
     _takes = "PNG, JPEG, GIF and WebP images, PDF documents and text, and the addresses of images and PDF documents"
+
+    _server_tools = {  # noqa: RUF012 - read only
+        "web_search": ("allowed_domains", "blocked_domains", "max_uses", "user_location"),
+        "web_fetch": ("allowed_domains", "blocked_domains", "max_uses", "max_content_tokens"),
+        "code_execution": (),
+    }
 
     def _write_file(self, attachment: Attachment) -> Block | None:
         return _AnthropicSpelling().file_block(attachment)
@@ -179,8 +186,11 @@ def request_body(
     """
     options = {name: value for name, value in request.options.items() if value is not None}
     definitions = request.definitions("anthropic")
-    spelling = _AnthropicSpelling(origin, loads=request.found if loads_found else ())
+    sent = {one["name"] for one in definitions}
+    spelling = _AnthropicSpelling(origin, loads=sent.intersection(request.found) if loads_found else ())
     tools = [*definitions, *options.pop("tools", ())]
+    if request.server_tools:
+        tools += spell_for_anthropic(request, f"anthropic:{model}")
     thinking = _take_effort(options, thinking)
     if output := write_output(options.pop("response_format", None)):
         options["output_config"] = {**options.get("output_config", {}), **output}
@@ -522,13 +532,14 @@ class MessagesReader(StreamedAnswer):
             extra = {"from": self._origin, "thinking": self.thinks, "blocks": entries}
         if finish == "refused" and self._details:
             extra["refusal"] = self._details
+        calls_made = read_anthropic_calls(entries) if any("_tool_" in one["type"] for one in entries) else []
         return Message(
             "assistant",
             "".join([block.join_pieces("text") for block in self._blocks if block.kind == "text"]),
             tuple(calls),
             finish=finish or ("calls" if calls else "stop"),
             usage=self._usage,
-            extra={EXTRA_KEY: extra} if extra else {},
+            extra=note_calls({EXTRA_KEY: extra} if extra else {}, calls_made),
         )
 
     def _read(self, event: SentEvent) -> dict[str, Any]:

@@ -25,7 +25,7 @@ _MARKS = ("cache_control", "cachePoint")
 
 @dataclass(frozen=True, slots=True)
 class CachedTurn:
-    """What one request cost.
+    """The tokens of one request, and why some of them are paid for again.
 
     Args:
         session: the session of the request.
@@ -68,7 +68,16 @@ class _SentPrompt(NamedTuple):
 
 
 class ExplainedModel:
-    """A model whose requests are explained: `turns` has one entry for each turn of an agent, `table()` prints them."""
+    """A model whose requests are explained: `turns` has an entry for each turn of an agent, `table()` prints them.
+
+    Args:
+        provider: the model.
+        clock: returns the time in seconds.
+
+    Example:
+        >>> ExplainedModel(Scripted("Hello!")).table()
+        'prompt cache: no request was sent'
+    """
 
     def __init__(self, provider: Provider, clock: Callable[[], float] = time.monotonic) -> None:
         self.provider = provider

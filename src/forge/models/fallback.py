@@ -17,6 +17,7 @@ from forge.core.provider import (
     StreamPart,
     expects_calls,
     explain_calls,
+    explain_server_tool,
     holds_to_schema,
     window_of,
 )
@@ -72,6 +73,10 @@ class Fallback:
     def takes_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
         """Returns whether each of the models holds an answer to a schema."""
         return all(holds_to_schema(provider, schema, with_tools=with_tools) for provider in self.providers)
+
+    def explain_server_tool(self, tool: Any) -> str:
+        """Returns why one of the models does not run a tool on its servers; "" if all do."""
+        return next(filter(None, (explain_server_tool(provider, tool) for provider in self.providers)), "")
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         """Streams the answer of the first model that works. Raises `ProviderError` if none does."""

@@ -27,6 +27,7 @@ from forge.models.openai_base import (
     find_named,
     is_output,
 )
+from forge.models.server_tools import text_for_others
 from forge.models.turns import describe_file, media_type_of
 
 __all__ = ["BASE_URL", "OpenAI", "endpoint_url"]
@@ -211,9 +212,10 @@ class _History:
         return self._wire
 
     def _add_answer(self, message: Message) -> None:
-        if not message.text and not message.tool_calls:
+        text = text_for_others(message)
+        if not text and not message.tool_calls:
             return
-        wire: Wire = {"role": "assistant", "content": message.text or None}
+        wire: Wire = {"role": "assistant", "content": text or None}
         if message.tool_calls:
             saved = message.extra.get(EXTRA_KEY)
             known = saved if isinstance(saved, Mapping) and saved.get("from") == self._spelling.origin else {}

@@ -28,6 +28,13 @@ from forge.models.openai_chat import (
     split_images,
     write_arguments,
 )
+from forge.models.server_tools import (
+    OPENAI_RESULTS,
+    note_calls,
+    read_openai_calls,
+    spell_for_openai,
+    text_for_others,
+)
 from forge.models.turns import describe_file, media_type_of, read_object
 
 THINKING = 300.0  # seconds between two pieces of the answer of a model that reasons
@@ -82,6 +89,11 @@ class OpenAIResponses(OpenAIServer):
         return write_file(attachment)
 
     _settings = ResponsesSettings
+    _server_tools = {  # noqa: RUF012 - read only
+        "web_search": ("allowed_domains", "user_location", "search_context_size"),
+        "code_execution": ("container",),
+        "file_search": ("vector_store_ids",),
+    }
 
     def __init__(self, model: str, **settings: Unpack[ResponsesSettings]) -> None:
         super().__init__(model, "openai-responses", settings)
@@ -167,8 +179,9 @@ def request_body(request: ModelRequest, spelling: ResponsesFormat) -> Item:
     if "response_format" in spelling.without and (told := describe_schema(given.get("response_format"))):
         messages = add_to_system(messages, told)
         given = {name: value for name, value in given.items() if name != "response_format"}
-    searches = bool(request.search) and spelling.searches and "tool_search" not in spelling.without
     definitions = _definitions(request, spelling)
+    searches = spelling.searches and "tool_search" not in spelling.without
+    searches = searches and any(one["name"] == request.search for one in definitions)
     history = _History(spelling.origin, request.search if searches else "", _take_found(request, definitions))
     instructions, items = history.of(messages)
     body: Item = {
@@ -177,8 +190,8 @@ def request_body(request: ModelRequest, spelling: ResponsesFormat) -> Item:
         "input": items,
         "stream": True,
         "store": False,
-        **_tools(history.write_tools(definitions), given, spelling),
-        **_reasoning(given, spelling),
+        **_tools([*history.write_tools(definitions), *spell_for_openai(request)], given, spelling),
+        **_with_results(_reasoning(given, spelling), request, given),
         **_text_settings(given),
     }
     if spelling.has_cache_key and "prompt_cache_key" not in spelling.without:
@@ -217,6 +230,12 @@ def _reasoning(given: Mapping[str, Any], spelling: ResponsesFormat) -> Item:
     if "include" not in spelling.without and "include" not in given:
         found["include"] = ["reasoning.encrypted_content"]
     return found
+
+
+def _with_results(body: Item, request: ModelRequest, given: Mapping[str, Any]) -> Item:
+    """Asks for the results of the server's own tools, unless the options say what to include."""
+    wanted = [OPENAI_RESULTS[tool.kind] for tool in request.server_tools]
+    return {**body, "include": [*body.get("include", ()), *wanted]} if wanted and "include" not in given else body
 
 
 def _text_settings(given: Mapping[str, Any]) -> Item:
@@ -326,7 +345,8 @@ class _History:
         if length != len(message.text) or sum(entry["type"] == "function_call" for entry in entries) != len(calls):
             others = [dict(entry) for entry in entries if entry["type"] not in ("message", "function_call")]
             entries = ()
-            spoken = [_said("assistant", message.text)] if message.text else []
+            text = message.text if others else text_for_others(message)
+            spoken = [_said("assistant", text)] if text else []
             return _without_loose_reasoning([*others, *spoken, *calls])
         items: list[Item] = []
         at, left = 0, iter(calls)
@@ -512,7 +532,9 @@ class ResponsesReader(StreamedAnswer):
             tuple(calls),
             finish="calls" if calls and finish == "stop" else finish,
             usage=_usage(self._response.get("usage")),
-            extra={} if is_plain else {EXTRA_KEY: {"from": self._origin, "items": entries}},
+            extra=note_calls(
+                {} if is_plain else {EXTRA_KEY: {"from": self._origin, "items": entries}}, read_openai_calls(entries)
+            ),
         )
 
     def _read(self, data: str, name: str) -> Mapping[str, Any]:
@@ -608,7 +630,9 @@ def _saved_item(item: _OutputItem) -> dict[str, Any]:
     """Returns the item to send back unchanged, if it is complete and can be read without the server's memory."""
     if item.whole is None or not item.kind:
         return {}
+    needs_status = item.kind.endswith("_call")  # a call that the server made
     kept = {name: value for name, value in item.whole.items() if value is not None and name != "status"}
+    kept |= {"status": item.whole.get("status") or "completed"} if needs_status else {}
     if item.kind == "reasoning":
         return kept if kept.get("encrypted_content") or kept.get("content") else {}
     return kept

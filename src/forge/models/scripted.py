@@ -114,6 +114,7 @@ class Scripted:
                 definitions_for=request.definitions_for,
                 search=request.search,
                 found=tuple(request.found),
+                server_tools=request.server_tools,
                 session=request.session,
             )
         )

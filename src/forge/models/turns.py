@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any, Protocol
 
 import pydantic_core
 
-from forge.core.messages import Message, ToolCall
+from forge.core.messages import SERVER_CALLS, Message, ToolCall
 from forge.core.plain_values import plain, sendable
 from forge.core.result import Attachment
+from forge.models.server_tools import text_for_others
 
 Block = dict[str, Any]
 
@@ -82,6 +84,8 @@ class Turns:
 
     def _add_answer(self, message: Message) -> None:
         entries = self._spelling.entries(message)
+        if not entries and SERVER_CALLS in message.extra:
+            message = replace(message, text=text_for_others(message))
         if not entries and not message.tool_calls and not message.text.strip():
             return
         self._answer_open_calls()

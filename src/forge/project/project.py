@@ -42,6 +42,7 @@ from forge.workspace.changes.journal import recover_once
 from forge.workspace.history.tracking import SessionState
 
 if TYPE_CHECKING:
+    from forge.models.server_tools import ServerTool
     from forge.project.build.built import Built
 
 
@@ -138,6 +139,7 @@ class Project:
             approve=approve,
             limits=replace(limits, turns=turns) if turns is not None else limits,
             options=configuration.agent.options,
+            server_tools=_server_tools(configuration),
             secrets=self.secrets,
             steps=self._steps,
             context=ContextRules(**configuration.context),
@@ -279,6 +281,14 @@ def _replay_file(path: str) -> Step:
 def _unusable_file(doing: str, path: str, error: Exception) -> ToolError:
     problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
     return ToolError(f"cannot {doing} {path!r}: {problem}", ErrorKind.CONFIG, "Choose another file.")
+
+
+def _server_tools(configuration: Configuration) -> Sequence[ServerTool]:
+    if not configuration.agent.server_tools:
+        return ()
+    from forge.models.server_tools import read_server_tools  # few projects use them
+
+    return read_server_tools(configuration.agent.server_tools)
 
 
 # Lets `tool_search` rank tools by meaning, with the embedder that runs on this machine.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
@@ -37,10 +37,17 @@ class HttpModel:
     _headers: Mapping[str, str]
     _sign: Sign | None = None
     _takes = ""  # the files that a prompt may have, in words
+    _server_tools: Mapping[str, Sequence[str]] = {}  # what the API runs itself, each kind with its settings
 
     @abstractmethod
     def _write_file(self, attachment: Attachment) -> Mapping[str, Any] | None:
         """Returns a file in the API's own form; None if it has none."""
+
+    def explain_server_tool(self, tool: Any) -> str:
+        """Returns why the API does not run a tool on its servers; "" if it does."""
+        from forge.models.server_tools import explain_missing  # few agents use them
+
+        return explain_missing(f"{self.label}:{self.model}", self._server_tools, tool)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         """Streams text, reasoning and arguments as they come, then the message. Raises `ProviderError`."""

@@ -115,7 +115,13 @@ class TextCalls:
     def _request(self, request: ModelRequest) -> ModelRequest:
         options = {key: value for key, value in request.options.items() if key not in _NATIVE}
         messages = render_history(request.messages, self._instructions(request))
-        return ModelRequest(messages=messages, options=options, session=request.session, watch=request.watch)
+        return ModelRequest(
+            messages=messages,
+            options=options,
+            server_tools=request.server_tools,
+            session=request.session,
+            watch=request.watch,
+        )
 
     def _instructions(self, request: ModelRequest) -> str:
         """Writes the instructions again only if the tools or their options have changed."""

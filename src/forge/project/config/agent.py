@@ -122,6 +122,15 @@ class AgentEntry(
             {"reasoning_effort": "low", "max_tokens": 8_000},
         ),
     ] = field(default_factory=dict)
+    server_tools: Annotated[
+        Mapping[str, Any],
+        Accepts({"type": "object", "additionalProperties": {"type": ["object", "null"]}}),
+        Key(
+            "Tools that the provider runs on its own servers, each with its settings: `web_search`, `web_fetch`,"
+            " `code_execution`, `file_search`. Rules name them `tool:server_web_search` and so on.",
+            {"web_search": {"max_uses": 5}},
+        ),
+    ] = field(default_factory=dict)
     code_mode: Annotated[
         bool,
         Key(
