@@ -384,10 +384,55 @@ def test_a_decorated_method_keeps_its_own_options():
 
 def test_two_objects_of_one_class_do_not_share_state():
     one, other = Counter(), Counter()
-    registry = ToolRegistry([*toolset(one, prefix="one_"), *toolset(other, prefix="other_")])
+    registry = ToolRegistry([*toolset(one, prefix="one"), *toolset(other, prefix="other")])
     assert set(registry) == {"one_add", "one_set_back", "other_add", "other_set_back"}
     call(registry["one_add"], {"by": 5})
     assert (one.total, other.total) == (5, 0)
+
+
+def test_a_set_of_tools_is_a_list_too_and_is_filtered_and_prefixed():
+    def shout(text: str) -> str:
+        """Shout."""
+        return text.upper()
+
+    class Divide(Tool, permissions={"execute"}):
+        """Divide."""
+
+        async def run(self, a: int, b: int) -> float:
+            return a / b
+
+    made = toolset([shout, Divide(), *toolset(Counter())], prefix="my", exclude=["set_*"])
+    assert [one.spec.name for one in made] == ["my_shout", "my_divide", "my_add"]
+    assert call(made[0], {"text": "a"}).for_llm == "A"
+    assert made[1].spec.permissions == {"execute"}
+    assert call(made[1], {"a": 1, "b": 2}).for_llm == "0.5"
+    assert [one.spec.name for one in toolset(Counter(), include=["a*"])] == ["add"]
+    assert toolset(made) == made
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"include": ["ad"]}, "include: 'ad' matches no tool; did you mean 'add'?"),
+        ({"exclude": ["delete_*"]}, r"exclude: 'delete_\*' matches no tool; the names are add, set_back"),
+        ({"include": "add"}, r"write a list, as in include=\['add'\]"),
+        ({"prefix": "store_"}, "write prefix='store', which names tools store_NAME"),
+        ({"prefix": "a b"}, "a prefix has letters"),
+        ({"prefix": "a__b"}, "a prefix has letters"),
+    ],
+)
+def test_a_name_or_prefix_that_cannot_be_meant_is_told(options, problem):
+    with pytest.raises(DefinitionError, match=problem):
+        toolset(Counter(), **options)
+
+
+def test_a_built_in_tool_keeps_its_name_in_a_set():
+    from forge.tools import built_ins
+
+    calculate = next(one for one in built_ins(ToolRegistry()) if one.spec.name == "math_calculate")
+    assert toolset([calculate]) == [calculate]
+    with pytest.raises(DefinitionError, match="cannot rename a built-in tool"):
+        toolset([calculate], prefix="my")
 
 
 def test_a_decorated_method_is_bound_to_its_object():

@@ -248,3 +248,18 @@ async def test_rules_by_host_and_search_hold_for_operations():
         found = await executor.execute(ToolCall("tool_search", {"query": "add a pet"}), scope)
         assert "pets__createPet" in found.for_llm
         assert "pets__createPet" in [spec.name for spec in registry.specs("s")]
+
+
+async def test_a_pattern_that_matches_nothing_is_told(caplog):
+    source = openapi(
+        PETSTORE, name="pets", server="https://example.com", include=["listPet*", "listCats"], prefix="zoo"
+    )
+    with caplog.at_level(logging.WARNING):
+        async with source as tools:
+            assert [one.spec.name for one in tools] == ["zoo__listPets"]
+    assert [one for one in source.problems if "matches no tool" in one] == [
+        "include: 'listCats' matches no tool; did you mean 'listPets'?"
+    ]
+    assert "openapi pets: include: 'listCats' matches no tool" in caplog.text
+    async with openapi(PETSTORE, name="pets", server="https://example.com", exclude=["GET /pets*"]) as rest:
+        assert "pets__listPets" not in [one.spec.name for one in rest]

@@ -198,3 +198,50 @@ def test_a_build_refuses_a_file_of_the_project_and_takes_an_installed_package(pr
         build(order)
     (tmp_path / "forge.yaml").write_text("tools: ['forge.tools.math_calculate:math_calculate']\n")
     assert "math_calculate" in build(order).tools
+
+
+def test_a_list_of_tools_is_prefixed_and_filtered(project: Any) -> None:
+    agent = project("[{name: 'SHOP:every', prefix: shop, exclude: [refund], config: {timeout: 7}}]").agent(
+        with_model=False
+    )
+    assert [name for name in agent.registry if name.startswith("shop") or name in ("refund", "stock")] == ["shop_stock"]
+    assert agent.registry["shop_stock"].spec.timeout == 7
+    assert call(agent, "shop_stock", item="pears").for_llm == "3 pears"
+
+
+@pytest.mark.parametrize(
+    ("tools", "problem"),
+    [
+        ("[{name: 'SHOP:every', include: [stok]}]", "include: 'stok' matches no tool; did you mean 'stock'?"),
+        ("[{name: 'SHOP:every', prefix: shop_}]", "write prefix='shop', which names tools shop_NAME"),
+        ("[{name: math_calculate, prefix: my}]", "prefix belongs to an entry with name: MODULE:ATTRIBUTE"),
+        ("[{group: read, exclude: ['web_*']}]", "exclude belongs to an entry with name: MODULE:ATTRIBUTE"),
+    ],
+)
+def test_what_no_tool_of_an_entry_has_is_told(project: Any, tools: str, problem: str) -> None:
+    assert problem in refusal(project, tools)
+
+
+def test_scripts_and_documents_of_a_project_have_the_same_keys(project: Any, tmp_path: Path) -> None:
+    for name in ("report", "draft"):
+        script = f'"""\nTool: {name}\nDescription: It is {name}.\n"""\nprint("ran {name}")\n'
+        (tmp_path / "tools").mkdir(exist_ok=True)
+        (tmp_path / "tools" / f"{name}.py").write_text(script)
+    operations: dict[str, Any] = {f"/{one}": {"get": {"operationId": one, "responses": {}}} for one in ("cats", "dogs")}
+    document = {"openapi": "3.1.0", "info": {"title": "Pets", "version": "1"}, "paths": operations}
+    (tmp_path / "pets.json").write_text(json.dumps(document))
+    more = (
+        "scripts: {prefix: ops, exclude: [draft, drafts]}\n"
+        "openapi: {pets: {spec: pets.json, server: 'https://example.com', prefix: zoo, include: [cats, bats]}}\n"
+    )
+    told: list[str] = []
+    opened = project("[math_calculate]", more)
+    opened._report = told.append
+
+    async def names() -> list[str]:
+        async with opened.agent(with_model=False) as agent:
+            return [name for name in agent.registry if name.startswith(("ops", "zoo", "report", "draft", "pets"))]
+
+    assert sorted(asyncio.run(names())) == ["ops_report", "zoo__cats"]
+    assert "tools: exclude: 'drafts' matches no tool; did you mean 'draft'?" in told
+    assert "pets: include: 'bats' matches no tool; did you mean 'cats'?" in told

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from forge.core.errors import ToolError
+from forge.core.errors import DefinitionError, ToolError
 from forge.core.registry import ToolRegistry, mount_source
 from forge.core.spec import Category
 from forge.process.scripts import ScriptSettings
@@ -300,3 +300,18 @@ def test_a_file_that_only_speaks_of_tools_is_not_told(tmp_path, text):
     folder = scripts(root=tmp_path)
     assert names(folder) == []
     assert folder.problems == []
+
+
+def test_scripts_are_prefixed_and_filtered_like_every_set(tmp_path):
+    for name in ("report_sales", "report_stock", "draft"):
+        put(tmp_path, f"tools/{name}.py", python(name))
+    folder = scripts(root=tmp_path, prefix="ops", include=["report_*", "raport_*"], exclude=["*_stock"])
+    assert names(folder) == ["ops_report_sales"]
+    assert "include: 'raport_*' matches no tool; did you mean" in why(folder)["tools"]
+    assert names(scripts(root=tmp_path)) == ["draft", "report_sales", "report_stock"]
+
+
+@pytest.mark.parametrize("wrong", [{"prefix": "ops_"}, {"include": "a"}, {"exclude": "a"}])
+def test_a_wrong_prefix_or_filter_of_scripts_is_an_error_at_once(tmp_path, wrong):
+    with pytest.raises(DefinitionError):
+        scripts(root=tmp_path, **wrong)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
 
 from forge.core.arguments.call_style import takes
 from forge.core.arguments.explain import close_names, near
@@ -44,6 +46,65 @@ def check_listed(tools: Any) -> None:
     if isinstance(tools, str) or not isinstance(tools, Iterable):
         shown = getattr(tools, "__name__", "") or repr(tools)
         raise DefinitionError(f"{shown[:80]} is not a list of tools; put tools in brackets: tools=[…]")
+
+
+_PREFIX = r"(?!.*__)[A-Za-z]([A-Za-z0-9_-]{0,30}[A-Za-z0-9-])?"
+
+
+def add_prefix(function: str, prefix: str, name: str) -> str:
+    """Returns the name of one's own tool in a set: `prefix_name`. Two underscores are for tools of others.
+
+    Raises `DefinitionError` for an unusable prefix.
+    """
+    if not prefix:
+        return name
+    if not isinstance(prefix, str) or not re.fullmatch(_PREFIX, prefix):
+        example = re.sub(r"\W", "", str(prefix)).strip("_") or "shop"
+        raise DefinitionError(
+            f"{function}(prefix={prefix!r:.80}): a prefix has letters, digits, - and single _; write "
+            f"prefix={example[:32]!r}, which names tools {example[:32]}_NAME"
+        )
+    return f"{prefix}_{name}"
+
+
+class NameFilter(NamedTuple):
+    """Selects the tools of a set by patterns of their own names, without the prefix."""
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, function: str, include: Collection[str], exclude: Collection[str]) -> NameFilter:
+        """Returns the filter. Raises `DefinitionError` for one text where a list belongs."""
+        for option, given in (("include", include), ("exclude", exclude)):
+            if isinstance(given, str):
+                write = f"{option}=[{given!r:.80}]"
+                raise DefinitionError(f"{function}({option}={given!r:.80}): write a list, as in {write}")
+        return cls(tuple(include), tuple(exclude))
+
+    def selects(self, *names: str) -> bool:
+        """Returns whether a tool is selected, which is known by any of these names."""
+        if self.include and not _match_any(names, self.include):
+            return False
+        return not _match_any(names, self.exclude)
+
+    def find_unmatched(self, names: Collection[str]) -> list[str]:
+        """Returns the patterns that match no tool of the set."""
+        return [one for one in (*self.include, *self.exclude) if not _match_any(names, (one,))]
+
+    def find_problems(self, names: Collection[str]) -> list[str]:
+        """Returns the patterns that match no tool of the set, each in words for a person."""
+        return [self.explain(pattern, names) for pattern in self.find_unmatched(names)]
+
+    def explain(self, pattern: str, names: Collection[str]) -> str:
+        """Says that a pattern matches no tool, and what it may mean."""
+        hints = near(pattern, names, 1)
+        hint = f"did you mean {hints[0]!r}?" if hints else f"the names are {', '.join(sorted(names)[:8]) or 'none'}"
+        return f"{'include' if pattern in self.include else 'exclude'}: {pattern!r} matches no tool; {hint}"
+
+
+def _match_any(names: Collection[str], patterns: Collection[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
 
 
 def check_settings(function: str, settings: Mapping[str, Any], known: type) -> None:

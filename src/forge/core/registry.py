@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Itera
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol, TypedDict, runtime_checkable
 
-from forge.core.check_definition import check_listed, check_settings, with_attributes
+from forge.core.check_definition import NameFilter, check_listed, check_settings, with_attributes
 from forge.core.context import Scope
 from forge.core.errors import DefinitionError, DuplicateToolError
 from forge.core.extras import is_installed
@@ -39,9 +39,7 @@ class SourceSettings(TypedDict, total=False):
 def check_source(function: str, settings: SourceSettings) -> None:
     """Raises `TypeError` for a keyword that there is not, `DefinitionError` for one text where a list belongs."""
     check_settings(function, settings, SourceSettings)
-    for option, given in (("include", settings.get("include")), ("exclude", settings.get("exclude"))):
-        if isinstance(given, str):
-            raise DefinitionError(f"{function}({option}={given!r:.80}): write a list, as in {option}=[{given!r:.80}]")
+    NameFilter.read(function, settings.get("include", ()), settings.get("exclude", ()))
     if settings.get("hidden") not in (None, True, False):
         raise DefinitionError(f"{function}(hidden={settings.get('hidden')!r:.80}): expected True, False or None")
 

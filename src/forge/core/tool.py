@@ -6,7 +6,7 @@ import copy
 import functools
 import inspect
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from types import CodeType
@@ -42,9 +42,12 @@ from forge.core.arguments.signature import (
 )
 from forge.core.check_definition import (
     OPTIONS,
+    NameFilter,
+    add_prefix,
     check_definition,
     check_function,
     check_initialiser,
+    check_listed,
     class_options,
     find_scope_parameter,
     inherited_options,
@@ -932,40 +935,72 @@ def _decorate(function: Any, options: ToolOptions) -> FunctionTool[Any, Any]:
     return FunctionTool(function.run, merge_options(f"tool {function.spec.name!r}", function.options, options))
 
 
-def toolset(things: object, *, prefix: str = "", **options: Unpack[ToolOptions]) -> list[Tool]:
-    """Makes tools of the public methods of an object; the options of a method under `@tool(...)` count before these.
+def toolset(
+    things: object,
+    *,
+    prefix: str = "",
+    include: Collection[str] = (),
+    exclude: Collection[str] = (),
+    **options: Unpack[ToolOptions],
+) -> list[Tool]:
+    """Makes a set of tools: of the public methods of an object, or of a list of tools and functions.
+
+    `mcp`, `openapi` and `scripts` have the same `prefix`, `include` and `exclude`. Raises `DefinitionError` for a name
+    or a pattern that no tool of the set has.
 
     Args:
-        things: the object, not its class.
-        prefix: put before each name.
-        options: options of all tools, such as `permissions`.
+        things: an object, not its class; or a list of tools and functions.
+        prefix: the tools are named `prefix_name`.
+        include: patterns of the names, without the prefix: only these.
+        exclude: patterns of the names to leave out.
+        options: options of all tools, such as `permissions`. Those of a method under `@tool(...)` count before these.
 
     Example:
         >>> class Store:
         ...     def list_items(self) -> list[str]:
         ...         "List the items."
         ...         return ["a"]
-        >>> [made.spec.name for made in toolset(Store(), prefix="store_")]
+        >>> [made.spec.name for made in toolset(Store(), prefix="store")]
         ['store_list_items']
     """
     if isinstance(things, type):
         raise DefinitionError(f"toolset({things.__name__}): pass an instance, not the class")
-    made: list[Tool] = []
+    chosen = NameFilter.read("toolset", include, exclude)
+    listed = _list_members(things, options)
+    if problems := chosen.find_problems([name for name, _ in listed]):
+        raise DefinitionError(f"toolset({problems[0]})")
+    return [make(add_prefix("toolset", prefix, name)) for name, make in listed if chosen.selects(name)]
+
+
+def _list_members(things: object, options: ToolOptions) -> list[tuple[str, Callable[[str], Tool]]]:
+    """Returns the name of each member of a set, and what makes a tool of it under another name."""
+    if isinstance(things, list | tuple | Iterator):
+        check_listed(things)
+        return [_read_member(one, options) for one in things]
+    found: list[tuple[str, Callable[[str], Tool]]] = []
     for name in dir(things):
         if name.startswith("_") or isinstance(
             inspect.getattr_static(things, name), property | staticmethod | classmethod
         ):
             continue
         method = getattr(things, name)
-        if isinstance(method, FunctionTool):
-            made.append(FunctionTool(method.run, _own_first(method, options, f"{prefix}{method.spec.name}")))
-        elif inspect.ismethod(method):
-            made.append(FunctionTool(method, {**options, "name": f"{prefix}{name}"}))
-    if not made:
+        if isinstance(method, FunctionTool) or inspect.ismethod(method):
+            found.append(_read_member(method, options))
+    if not found:
         raise DefinitionError(
             f"{type(things).__name__} has no public methods to make tools of; pass an instance, not the class"
         )
-    return made
+    return found
+
+
+def _read_member(one: Any, options: ToolOptions) -> tuple[str, Callable[[str], Tool]]:
+    if not isinstance(one, Tool):
+        return FunctionTool(one, options).spec.name, lambda name: FunctionTool(one, {**options, "name": name})
+    if not options:
+        return one.spec.name, lambda name: one if name == one.spec.name else one.reshaped(name=name)
+    if not isinstance(one, FunctionTool):
+        raise DefinitionError(f"toolset(…, {next(iter(options))}=…): {one!r} has options of its own; set them there")
+    return one.spec.name, lambda name: FunctionTool(one.run, _own_first(one, options, name))
 
 
 def _own_first(method: FunctionTool[Any, Any], options: ToolOptions, name: str) -> ToolOptions:

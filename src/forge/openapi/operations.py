@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
+from forge.core.check_definition import NameFilter
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.untrusted import clean, one_line
 from forge.network.address import Url, read_url
@@ -71,6 +72,15 @@ class OperationFilter:
         if self.include and not any(map(operation.matches, self.include)):
             return False
         return not any(map(operation.matches, self.exclude))
+
+    def find_problems(self, operations: Sequence[ApiOperation]) -> list[str]:
+        """Returns the patterns that match no operation, each in words for a person."""
+        chosen, names = NameFilter(tuple(self.include), tuple(self.exclude)), [one.id for one in operations]
+        return [
+            chosen.explain(pattern, names)
+            for pattern in (*self.include, *self.exclude)
+            if not any(one.matches(pattern) for one in operations)
+        ]
 
 
 def operations_of(document: Document, prefix: str, problems: list[str]) -> list[ApiOperation]:

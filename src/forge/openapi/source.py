@@ -139,8 +139,9 @@ class OpenApi:
         prefix = prefix_of(self._prefix or self.name)
         found = operations_of(document, prefix, self.problems)
         selected = [one for one in found if self._filters.selects(one)]
+        self.problems += self._filters.find_problems(found)
         for problem in self.problems[:20]:
-            log.warning("openapi %s: left out: %s", self.name, problem)
+            log.warning("openapi %s: %s", self.name, problem)
         if found and not selected:
             log.warning("openapi %s: none of its %d operations matches the filters", self.name, len(found))
         server = self._app_server.choose_url(prefix) if self._app_server is not None else self._server

@@ -8,10 +8,11 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from forge.core.check_definition import NameFilter, add_prefix
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
@@ -51,7 +52,12 @@ class ScriptFolder:
         every: float = EVERY,
         in_root: bool = True,
         taken: Collection[str] = (),
+        prefix: str = "",
+        chosen: NameFilter = NameFilter(),  # noqa: B008 - it cannot be changed
     ) -> None:
+        add_prefix("scripts", prefix, "")  # raises early
+        self.prefix = prefix
+        self._chosen = chosen
         self.folder = folder
         self.root = root
         self.settings = settings
@@ -140,10 +146,12 @@ class ScriptFolder:
         before, self._tools = self._tools, {}
         names: dict[str, str] = {}
         problems = [ScriptProblem(self.folder, _TOO_MANY)] if len(self._read) < len(self._seen) else []
-        for read in self._read.values():
-            if isinstance(read, ScriptProblem):
-                problems.append(read)
-            elif isinstance(read, Script):
+        known = [read.name for read in self._read.values() if isinstance(read, Script)]
+        problems += [ScriptProblem(self.folder, problem) for problem in self._chosen.find_problems(known)]
+        for found in self._read.values():
+            if isinstance(found, ScriptProblem):
+                problems.append(found)
+            elif isinstance(found, Script) and (read := name_script(found, self.prefix, self._chosen)) is not None:
                 if why := self._name_problem(read, names):
                     problems.append(ScriptProblem(read.path, why))
                 else:
@@ -171,6 +179,13 @@ class ScriptFolder:
         return f"<ScriptFolder {self.folder}>"
 
 
+def name_script(script: Script, prefix: str, chosen: NameFilter) -> Script | None:
+    """Returns a script under its name in the set; None for one that is not chosen."""
+    if not chosen.selects(script.name):
+        return None
+    return replace(script, name=add_prefix("scripts", prefix, script.name)) if prefix else script
+
+
 def _find_candidates(paths: PathValidator, folder: str, *, in_root: bool) -> list[Candidate]:
     try:
         return find_candidates(paths, folder, in_root=in_root)
@@ -187,6 +202,9 @@ def scripts(
     watch: bool = True,
     in_root: bool = True,
     taken: Collection[str] = (),
+    prefix: str = "",
+    include: Collection[str] = (),
+    exclude: Collection[str] = (),
     timeout: float | None = TIMEOUT,
     python: str = "",
     env_passthrough: Sequence[str] = (),
@@ -202,6 +220,9 @@ def scripts(
         watch: check every second for changed files.
         in_root: whether scripts in the root count.
         taken: names that a script may not have, such as those of the built-in tools.
+        prefix: the tools are named `prefix_name`.
+        include: patterns of the scripts' own names: only these.
+        exclude: patterns of names to leave out.
         timeout: the seconds that a script may take.
         python: the Python that runs scripts; by default this one.
         env_passthrough: environment variables that scripts may see.
@@ -223,9 +244,12 @@ def scripts(
     )
     if root is None and os.path.isabs(folder):
         above, name = os.path.split(os.path.normpath(folder))
-        return ScriptFolder(name, Path(above), settings, watch=watch, in_root=False, taken=taken)
+        root, folder, in_root = above, name, False
+    chosen = NameFilter.read("scripts", include, exclude)
     project = Path.cwd() if root is None else Path(root)
-    return ScriptFolder(str(folder), project, settings, watch=watch, in_root=in_root, taken=taken)
+    return ScriptFolder(
+        str(folder), project, settings, watch=watch, in_root=in_root, taken=taken, prefix=prefix, chosen=chosen
+    )
 
 
 # --- Finds the files of a project that may be scripts; no file is opened here.

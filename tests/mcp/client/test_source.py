@@ -84,12 +84,17 @@ async def test_include_exclude_and_rename(remote, caplog):
     server = mcp(
         "uvx mcp-server-git",
         include=["git_*", "nothing_*"],
-        exclude=["*push"],
+        exclude=["*push", "git_pull"],
         rename={"git_status": "status"},
     )
     with caplog.at_level(logging.WARNING):
         assert list(await tools_of(server)) == ["git__status", "git__git_log"]
     assert "nothing_* of git is left out: it is in `include`" in caplog.text
+    assert "git_pull of git is left out: it is in `exclude`" in caplog.text
+    assert [one.partition(";")[0] for one in server.problems] == [
+        "include: 'nothing_*' matches no tool",
+        "exclude: 'git_pull' matches no tool",
+    ]
 
 
 async def test_names_that_become_equal_or_too_long_get_a_hash_and_stay_the_same(remote):

@@ -6,10 +6,10 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from forge.core.check_definition import NameFilter
 from forge.core.context import ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
@@ -90,8 +90,8 @@ class McpSource(ServerContents):
         self.prefix = safe_prefix(settings.get("prefix") or "") or self.name
         self.pins = pins_of(pins)
         self.left_out: dict[str, str] = {}  # name -> why
-        self._include = tuple(settings.get("include", ()))
-        self._exclude = tuple(settings.get("exclude", ()))
+        self._chosen = NameFilter(tuple(settings.get("include", ())), tuple(settings.get("exclude", ())))
+        self._unmatched: list[str] = []  # patterns of it that match no tool of the latest list
         self._rename = dict(rename or {})
         self._hidden = settings.get("hidden")
         self._sampling = sampling
@@ -130,8 +130,8 @@ class McpSource(ServerContents):
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Problems for the person: reasons why the approvals are unknown."""
-        return (self.pins.problem,) if self.pins.problem else ()
+        """Problems for the person: why approvals are unknown, and patterns that match no tool."""
+        return (*([self.pins.problem] if self.pins.problem else []), *self._unmatched)
 
     @property
     def is_open(self) -> bool:
@@ -167,7 +167,7 @@ class McpSource(ServerContents):
         Raises `ToolError` for a tool that the filters leave out. Reads the approvals: do not call it on the event loop.
         """
         pins, target = self.pins.of(self.name), self.target
-        names = tool_names(self.prefix, filter(self._is_wanted, pins), self._rename, pins)
+        names = tool_names(self.prefix, filter(self._chosen.selects, pins), self._rename, pins)
         remote = name if name in names else next((one for one, local in names.items() if local == name), "")
         if pin := pins.get(remote):
             state = state_of(pin, target, pin.sha256)
@@ -175,7 +175,7 @@ class McpSource(ServerContents):
                 ToolOffer(names[remote], remote, pin.definition, pin.sha256, target, state, pin), self._settings, self
             )
         remote = name.removeprefix(f"{self.prefix}{SEPARATOR}")
-        if not remote.strip() or len(remote) > LONGEST_NAME or not self._is_wanted(remote):
+        if not remote.strip() or len(remote) > LONGEST_NAME or not self._chosen.selects(remote):
             raise ToolError(
                 f"the server {self.name} offers no tool {_display_name(remote)!r} here",
                 ErrorKind.NOT_FOUND,
@@ -424,7 +424,7 @@ class McpSource(ServerContents):
                 left_out[f"tool {number}"] = "its name is missing or too long"
                 continue
             seen.add(remote)
-            if not self._is_wanted(remote):
+            if not self._chosen.selects(remote):
                 continue
             if remote in chosen:
                 left_out[_display_name(remote)] = "it is listed twice; the first entry is used"
@@ -438,9 +438,10 @@ class McpSource(ServerContents):
                 chosen[remote] = definition
             except ValueError as error:
                 left_out[_display_name(remote)] = str(error)
-        for pattern in self._include:
-            if not any(fnmatchcase(remote, pattern) for remote in seen):
-                left_out[pattern] = "it is in `include`, but the server has no such tool"
+        self._unmatched = self._chosen.find_problems(seen)
+        for pattern in self._chosen.find_unmatched(seen):
+            where = "include" if pattern in self._chosen.include else "exclude"
+            left_out[pattern] = f"it is in `{where}`, but the server has no such tool"
         return chosen
 
     def _check_headers(self, definition: Mapping[str, Any]) -> None:
@@ -451,11 +452,6 @@ class McpSource(ServerContents):
 
         if reason := find_invalid_x_mcp_header(definition.get("inputSchema")):
             raise ValueError(one_line(reason, 300))
-
-    def _is_wanted(self, remote: str) -> bool:
-        if self._include and not any(fnmatchcase(remote, pattern) for pattern in self._include):
-            return False
-        return not any(fnmatchcase(remote, pattern) for pattern in self._exclude)
 
     def _lock(self, which: int) -> asyncio.Lock:
         """Returns a lock of the running loop: 0 for opening and closing, 1 for the list. A server may be opened on

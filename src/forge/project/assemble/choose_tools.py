@@ -62,7 +62,7 @@ def choose_tools(
         registry.add(*(_apply_entries(tool, [], registry, configuration) for tool in default))
         return registry
     for entry in configuration.tools:
-        if entry.group or not later:
+        if entry.group or not later or entry.prefix or entry.include or entry.exclude:
             _check_entry(entry, [tool.spec for tool in (*known, *always)], configuration)
     for tool in known:
         entries = _entries(tool.spec, configuration)
@@ -177,6 +177,10 @@ def _is_pattern(entry: ToolEntry) -> bool:
 
 def _check_entry(entry: ToolEntry, known: list[ToolSpec], configuration: Configuration) -> None:
     """Refuses a name that no tool has; a pattern may wait for tools that come later."""
+    for key in ("prefix", "include", "exclude"):
+        if getattr(entry, key) and not entry.is_reference:
+            problem = f"{key} belongs to an entry with name: MODULE:ATTRIBUTE"
+            raise configuration.error(f"{entry.key_path}.{key}", problem)
     if entry.group:
         if entry.group not in GROUPS:
             raise configuration.error(

@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from forge.core.context import Root
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
@@ -61,7 +61,10 @@ class Sources:
         prefix, found, _ = name.partition("__")
         chosen = copy.copy(self)
         chosen.servers = {key: one for key, one in self.servers.items() if found and one.prefix == prefix}
-        chosen.documents = {key: one for key, one in self.documents.items() if found and key == prefix}
+        entries = self.configuration.openapi
+        chosen.documents = {
+            key: one for key, one in self.documents.items() if found and prefix in (entries[key].prefix or key,)
+        }
         chosen.scripts = {} if found else self.scripts
         chosen.unset = {
             key_path: one
@@ -258,6 +261,7 @@ def _build_documents(configuration: Configuration) -> dict[str, OpenApi]:
         name: openapi(
             entry.spec,
             name=name,
+            prefix=entry.prefix or None,
             server=entry.server,
             auth=cast("Auth", entry.auth) or None,
             headers=entry.headers,
@@ -304,7 +308,23 @@ def _build_webhooks(configuration: Configuration) -> list[Tool]:
 def _build_scripts(configuration: Configuration, workspace: Path) -> Mapping[str, ToolSource]:
     from forge.scripts.folder import scripts
 
-    return {"scripts": scripts(SCRIPTS, root=workspace, sandbox=configuration.sandbox, taken=_reserved_names())}
+    taken = _reserved_names()
+    made = scripts(SCRIPTS, root=workspace, sandbox=configuration.sandbox, taken=taken, **script_names(configuration))
+    return {"scripts": made}
+
+
+def script_names(configuration: Configuration) -> ScriptNames:
+    """Returns which scripts are tools, and how they are named."""
+    entry = configuration.scripts
+    if entry is None:
+        return {"prefix": "", "include": (), "exclude": ()}
+    return {"prefix": entry.prefix, "include": entry.include, "exclude": entry.exclude}
+
+
+class ScriptNames(TypedDict):
+    prefix: str
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
 
 
 def _reserved_names() -> frozenset[str]:

@@ -13,10 +13,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forge.core.arguments.explain import near
-from forge.core.errors import ErrorKind, ToolError
+from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.plain_values import text_of
 from forge.core.registry import ToolRegistry
-from forge.core.tool import Tool
+from forge.core.tool import Tool, toolset
 from forge.project.assemble.choose_tools import apply_settings, change_traits, choose_tools
 from forge.project.assemble.services import ProjectChannels, schedule_store_opener
 from forge.project.assemble.sources import Sources
@@ -136,12 +136,23 @@ def imported_tools(configuration: Configuration) -> list[Tool]:
     """
     found: dict[str, Tool] = {}
     for one in list_references(configuration):
-        for tool in _find_tools(one, _import_module(one)):
+        for tool in _choose(one, _find_tools(one, _import_module(one))):
             if tool.spec.name in found and found[tool.spec.name].spec.origin != one.entry.name:
                 other = found[tool.spec.name].spec.origin
                 raise one.error(f"{other!r} has the same name, {tool.spec.name}", 'Rename one: @tool(name="…").')
             found[tool.spec.name] = change_traits(tool, {"origin": one.entry.name})
     return list(found.values())
+
+
+def _choose(one: Reference, tools: list[Tool]) -> list[Tool]:
+    """Applies the prefix and the filters of an entry."""
+    entry = one.entry
+    if not entry.prefix and not entry.include and not entry.exclude:
+        return tools
+    try:
+        return toolset(tools, prefix=entry.prefix, include=entry.include, exclude=entry.exclude)
+    except DefinitionError as error:
+        raise one.error(str(error), "Correct prefix, include or exclude of the entry.") from None
 
 
 def list_references(configuration: Configuration) -> list[Reference]:

@@ -114,7 +114,7 @@ class BuiltSources(Sources):
         super().__init__(built.configuration, workspace, watch=False)
         self.built = built
         root = built.directory / SCRIPTS
-        self.scripts = {"scripts": BuiltScripts(root, built.configuration.sandbox)} if root.is_dir() else {}
+        self.scripts = {"scripts": BuiltScripts(root, built.configuration)} if root.is_dir() else {}
         for name, server in self.servers.items():
             server.pins = BuiltPins(built.pins.get(name, {}), server.target)
 
@@ -164,9 +164,9 @@ class BuiltToolsOnly:
 class BuiltScripts:
     """The copied scripts. They are outside the workspace and do not change."""
 
-    def __init__(self, root: Path, sandbox: str) -> None:
+    def __init__(self, root: Path, configuration: Configuration) -> None:
         self._root = root
-        self._sandbox = sandbox
+        self._configuration = configuration
 
     async def __aenter__(self) -> Sequence[Tool]:
         from forge.core.execution.threads import in_thread
@@ -178,15 +178,17 @@ class BuiltScripts:
         return None
 
     def _load(self) -> list[Tool]:
+        from forge.core.check_definition import NameFilter
         from forge.process.scripts import ScriptSettings
-        from forge.scripts.folder import Script, ScriptTool, find_candidates, load
+        from forge.project.assemble.sources import script_names
+        from forge.scripts.folder import Script, ScriptTool, find_candidates, load, name_script
 
         paths = PathValidator(self._root, environment={})  # the cap applies to the workspace only
-        settings = ScriptSettings(sandbox=self._sandbox)
-        found = [load(one, paths) for one in find_candidates(paths, FOLDER, in_root=True)]
-        named = {
-            one.name: one for one in reversed(found) if isinstance(one, Script)
-        }  # the first script of a name counts
+        settings, names = ScriptSettings(sandbox=self._configuration.sandbox), script_names(self._configuration)
+        chosen = NameFilter(names["include"], names["exclude"])
+        read = [load(one, paths) for one in find_candidates(paths, FOLDER, in_root=True)]
+        found = [name_script(one, names["prefix"], chosen) for one in read if isinstance(one, Script)]
+        named = {one.name: one for one in reversed(found) if one is not None}  # the first script of a name counts
         return [ScriptTool(one, settings) for one in named.values()]
 
 

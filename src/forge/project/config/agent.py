@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # evaluated by `make reference`
         NullableAbove0,
         Of,
         OneOf,
+        Single,
         Text,
         Whole,
     )
@@ -29,6 +30,7 @@ if TYPE_CHECKING:  # evaluated by `make reference`
 _REFERENCE = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 _IDENTITY = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "letters, digits, - _ and dots, at most 64"
 _NO_CONFIG = "a sub-agent's tools use the agent's settings; write the settings under the top-level `tools`"
+_NOT_HERE = {"not": {}, "errorMessage": "a sub-agent has tools of the agent; write this under the top-level `tools`"}
 _NO_TOOLS = "a sub-agent in quarantine has no tools; remove tools or quarantine"
 
 
@@ -206,6 +208,13 @@ class ToolEntry(
         ),
     ] = ""
     group: Annotated[Text, Key("A group of tools.", "read")] = ""
+    prefix: Annotated[Text, Key("With MODULE:ATTRIBUTE: the tools are named PREFIX_NAME.", "shop")] = ""
+    include: Annotated[
+        tuple[Text, ...], Single(), Key("With MODULE:ATTRIBUTE: only tools that match one of these globs.", ["get_*"])
+    ] = ()
+    exclude: Annotated[
+        tuple[Text, ...], Single(), Key("With MODULE:ATTRIBUTE: no tools that match one of these globs.", ["*_all"])
+    ] = ()
     config: Annotated[Mapping[str, Any], Of(ToolConfig), Key()] = field(default_factory=dict)
 
     @property
@@ -222,6 +231,9 @@ class _ToolName(ToolEntry, example={"group": "read"}):
         Accepts({"type": "object", "maxProperties": 0, "errorMessage": _NO_CONFIG}),
         Key("Not allowed here.", {}),
     ] = field(default_factory=dict)
+    prefix: Annotated[str, Accepts(_NOT_HERE), Key("Not allowed here.")] = ""
+    include: Annotated[tuple[str, ...], Accepts(_NOT_HERE), Key("Not allowed here.")] = ()
+    exclude: Annotated[tuple[str, ...], Accepts(_NOT_HERE), Key("Not allowed here.")] = ()
 
     @classmethod
     def from_keys(cls, reader: ConfigReader, values: dict[str, Any], key_path: str) -> Any:

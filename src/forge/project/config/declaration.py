@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # most documents do not have these sections; annotations are 
     from forge.project.config.kinds import Key, Names, Of, OneOf, Variable
     from forge.project.config.knowledge import ChannelEntry, GuardrailsEntry, MemoryEntry, ScheduleEntry, SkillsEntry
     from forge.project.config.serve import ServeEntry
-    from forge.project.config.sources import McpEntry, OpenApiEntry, WebhookEntry
+    from forge.project.config.sources import McpEntry, OpenApiEntry, ScriptsEntry, WebhookEntry
 
 
 NAME = "forge.yaml"
@@ -104,6 +104,7 @@ class Configuration(Section, example={"agent": {"model": "anthropic:MODEL"}, "to
             layers="project",
         ),
     ] = None
+    scripts: Annotated[ScriptsEntry | None, Key()] = None
     secrets: Annotated[
         tuple[str, ...],
         Of(tuple[SecretFile | Variable, ...]),

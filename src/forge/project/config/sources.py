@@ -31,6 +31,10 @@ if TYPE_CHECKING:  # evaluated by `make reference`
 
 LEAST_MEMORY, MEMORY = 64, 2048  # MiB, as `forge.mcp` has them, which is not loaded to read a file
 INTEGRITY = r"sha256:[0-9a-f]{64}"
+PREFIX = (
+    r"(?!.*__)[A-Za-z]([A-Za-z0-9_-]{0,30}[A-Za-z0-9-])?",
+    "a prefix starts with a letter, followed by up to 31 letters, digits, - or single _, and does not end in _",
+)
 _A_VARIABLE = "the name of a variable"
 _CREDENTIALS = ("api_key_env", "basic_env", "bearer_env")
 _OF_PROGRAMS = ("integrity", "memory", "network", "roots", "sandbox", "workspace")
@@ -68,6 +72,7 @@ class SourceEntry(Section):
 class FilteredEntry(SourceEntry):
     """A source of several tools."""
 
+    prefix: Annotated[Text, Key("Prefix of the tools: PREFIX__NAME. Default: the name of this entry.", "git")] = ""
     include: Annotated[tuple[Text, ...], Single(), Key("Only tools that match one of these globs.", ["read_*"])] = ()
     exclude: Annotated[tuple[Text, ...], Single(), Key("No tools that match one of these globs.", ["*_delete"])] = ()
     hidden: Annotated[
@@ -180,7 +185,6 @@ class McpEntry(
         OneOf("stdio", "http", "streamable-http"),
         Key("The same as `type`, for compatibility with other clients.", "stdio"),
     ] = ""
-    prefix: Annotated[Text, Key("Prefix of the server's tools: PREFIX__NAME. Default: the server's name.", "git")] = ""
     rename: Annotated[Mapping[str, Text], Key("New names for the server's tools.", {"git_status": "status"})] = field(
         default_factory=dict
     )
@@ -253,6 +257,14 @@ class OpenApiEntry(
     auth: Annotated[Mapping[str, Any], Of(_Auth), Key()] = field(default_factory=dict)
     tags: Annotated[tuple[Text, ...], Single(), Key("Only operations with one of these tags.", ["pets"])] = ()
     idempotency_header: Annotated[Text, Key(_IDEMPOTENCY, "Idempotency-Key")] = ""
+
+
+class ScriptsEntry(Section, example={"prefix": "ops", "exclude": ["draft_*"]}):
+    """The scripts in `tools/` and in the root of the project: their names, and which of them are tools."""
+
+    prefix: Annotated[str, Matches(*PREFIX), Key("Prefix of the tools: PREFIX_NAME. Default: none.", "ops")] = ""
+    include: Annotated[tuple[Text, ...], Single(), Key("Only scripts that match one of these.", ["report_*"])] = ()
+    exclude: Annotated[tuple[Text, ...], Single(), Key("No scripts that match one of these.", ["draft_*"])] = ()
 
 
 class WebhookEntry(

@@ -17,7 +17,7 @@ from forge.mcp.programs.installed import is_installed_here
 from forge.process.running.run import find_tier
 from forge.project.assemble.choose_tools import choose_tools
 from forge.project.assemble.knowledge import catalog_of
-from forge.project.assemble.sources import PINS, SCRIPTS, has_scripts, is_withheld, server_sandbox
+from forge.project.assemble.sources import PINS, SCRIPTS, has_scripts, is_withheld, script_names, server_sandbox
 from forge.project.config.declaration import Configuration
 from forge.project.config.sources import McpEntry
 from forge.project.doctor.finding import Finding, finding_of_error
@@ -136,7 +136,8 @@ def _scripts(configuration: Configuration, workspace: Path) -> Iterator[Finding]
         return
     from forge.scripts.folder import scripts  # few projects have some
 
-    folder = scripts(SCRIPTS, root=workspace, watch=False, sandbox=configuration.sandbox)
+    names = script_names(configuration)
+    folder = scripts(SCRIPTS, root=workspace, watch=False, sandbox=configuration.sandbox, **names)
     try:
         folder.leave_out(choose_tools(configuration, later=True).names)
         found = folder.load()
