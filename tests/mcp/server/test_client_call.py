@@ -18,7 +18,7 @@ from mcp_types import (
 )
 from pydantic import FileUrl
 
-from forge import Agent, Answer, Scripted, ToolContext, tool
+from forge import Agent, Answer, Scripted, ToolCall, ToolContext, rules, tool
 from forge.core.context import Scope
 from forge.mcp import MissingCapability
 from forge.mcp.server import ElicitingApprover
@@ -84,6 +84,36 @@ async def test_a_tool_asks_the_person_with_its_own_form(era):
     [question] = asked
     assert question.message == "Who are you?"
     assert question.requested_schema["properties"]["name"] == {"type": "string", "default": "Ada"}
+
+
+@pytest.mark.parametrize(("decision", "wanted"), [("once", ["Bo signs the lease"]), ("no", [])])
+async def test_the_person_is_asked_by_the_tools_of_an_agent_that_is_a_tool(era, decision, wanted):
+    """The agent's question for a permission and its tool's own form both reach the client of the call."""
+
+    asked: list = []
+    signed: list = []
+
+    @tool(permissions={"write"}, target="paper")
+    async def sign(paper: str, ctx: ToolContext) -> str:
+        """Sign a paper."""
+        answer = await ctx.ask("Who signs?", NAME)
+        assert answer is not None
+        signed.append(f"{answer['name']} signs the {paper}")
+        return "signed"
+
+    async def answers(ctx, params):
+        asked.append(params.message)
+        is_permission = "decision" in params.requested_schema["properties"]
+        return ElicitResult(action="accept", content={"decision": decision} if is_permission else {"name": "Bo"})
+
+    model = Scripted(ToolCall("sign", {"paper": "lease"}), "Done.")
+    clerk = Agent(model, tools=[sign], approve=ElicitingApprover(), name="clerk")
+    executor = standard_executor([clerk.as_tool()], policy=rules("allow *"))
+    offer = Offer(executor, Scope())
+    async with offer.open(), connected(offer, era, elicitation_callback=answers) as client:
+        assert "Done." in text(await client.call_tool("clerk", {"prompt": "Sign the lease."}))
+    assert signed == wanted
+    assert len(asked) == 1 + len(wanted)
 
 
 async def test_a_person_may_decline(era):
