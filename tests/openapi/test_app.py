@@ -272,6 +272,28 @@ async def test_the_app_starts_and_stops_with_the_source():
     assert seen == ["start", "stop"]
 
 
+async def test_two_agents_share_one_app():
+    seen: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        seen.append("start")
+        yield
+        seen.append("stop")
+
+    source = openapi(make_app(lifespan=lifespan), name="pets")
+    policy = rules("allow *")
+    async with Agent(None, tools=[source], policy=policy) as one:
+        async with Agent(None, tools=[source], policy=policy) as other:
+            for agent in (one, other):
+                assert (await agent.call("pets__first", {})).success
+        assert (await one.call("pets__first", {})).success
+        assert seen == ["start"]
+    assert seen == ["start", "stop"]
+    async with source as tools:  # and it opens again
+        assert len(tools) == 3
+
+
 async def test_an_app_that_cannot_start_is_an_error_and_one_that_opens_itself_too():
     @asynccontextmanager
     async def broken(app: Starlette) -> AsyncIterator[None]:
@@ -289,6 +311,16 @@ async def test_an_app_that_cannot_start_is_an_error_and_one_that_opens_itself_to
     with pytest.raises(ToolError, match=r"its own lifespan opens it.*") as caught:
         await openapi(make_app(lifespan=itself)).__aenter__()
     assert "lifespan=False" in caught.value.suggestion
+    sources: list[Any] = []
+
+    @asynccontextmanager
+    async def same(app: Starlette) -> AsyncIterator[None]:
+        async with sources[0]:
+            yield
+
+    sources.append(openapi(make_app(lifespan=same)))
+    with pytest.raises(ToolError, match=r"its own lifespan opens it"):
+        await sources[0].__aenter__()
 
     @asynccontextmanager
     async def served(app: Starlette) -> AsyncIterator[None]:

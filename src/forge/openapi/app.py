@@ -57,6 +57,16 @@ def is_app(given: object) -> TypeGuard[AsgiApp]:
     return True
 
 
+def check_start(app: AsgiApp) -> None:
+    """Raises `ToolError` inside the app's own lifespan, which would wait for itself."""
+    if ("app", id(app)) in entered.get():
+        raise ToolError(
+            f"cannot start the app {_name(app)}: its own lifespan opens it",
+            ErrorKind.CONFIG,
+            "Pass lifespan=False where the app is served in this process already.",
+        )
+
+
 class AppServer:
     """Answers requests with an app. `lifespan`: starts and stops the app; False for one that somebody else runs.
 
@@ -83,15 +93,8 @@ class AppServer:
         """Starts the app. Raises `ToolError` of kind `config_error` if that fails."""
         if not self._has_lifespan:
             return
-        inside = ("app", id(self._app))
-        if inside in entered.get():
-            raise ToolError(
-                f"cannot start the app {_name(self._app)}: its own lifespan opens it",
-                ErrorKind.CONFIG,
-                "Pass lifespan=False where the app is served in this process already.",
-            )
         started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        token = entered.set((*entered.get(), inside))
+        token = entered.set((*entered.get(), ("app", id(self._app))))
         self._life = asyncio.create_task(self._live(started))
         entered.reset(token)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -90,6 +91,8 @@ class OpenApi:
         self._app, self._server = _find_app(spec, server)
         self._lifespan = lifespan
         self._app_server: AppServer | None = None
+        self._users = 0
+        self._opening = asyncio.Lock()
         self._credentials = read_auth(auth)
         self._filters = OperationFilter(tuple(include), tuple(exclude), tuple(tags))
         self._headers = tuple((str(key), str(value)) for key, value in (headers or {}).items())
@@ -113,23 +116,45 @@ class OpenApi:
         return tuple(dict.fromkeys(word for word in words if len(word) >= SHORTEST))
 
     async def __aenter__(self) -> Sequence[Tool]:
-        if self._app is not None:
-            from forge.openapi.app import AppServer
+        if self._app is None:
+            document = await self._open_document()
+            self.tools = await in_thread(lambda: self.make_tools(document))
+            return self.tools
+        from forge.openapi.app import check_start
 
-            self._app_server = AppServer(self._app, self._server, lifespan=self._lifespan)
-            await self._app_server.open()
+        if self._lifespan:
+            check_start(self._app)
+        async with self._opening:  # several agents may open it: there is one app
+            if not self._users:
+                await self._open_app(self._app)
+            self._users += 1
+        return self.tools
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._app is None:
+            self.tools = []
+            return
+        async with self._opening:
+            self._users -= 1
+            if not self._users:
+                await self._close_app()
+
+    async def _open_app(self, app: AsgiApp) -> None:
+        from forge.openapi.app import AppServer
+
+        self._app_server = AppServer(app, self._server, lifespan=self._lifespan)
+        await self._app_server.open()
         try:
             document = await self._open_document()
             self.tools = await in_thread(lambda: self.make_tools(document))
         except BaseException:
-            await self.__aexit__()
+            await self._close_app()
             raise
-        return self.tools
 
-    async def __aexit__(self, *_: object) -> None:
+    async def _close_app(self) -> None:
         self.tools = []
-        if self._app_server is not None:
-            closing, self._app_server = self._app_server, None
+        closing, self._app_server = self._app_server, None
+        if closing is not None:
             await closing.close()
 
     def make_tools(self, document: Document, *, ad_hoc: bool = False) -> list[Tool]:
