@@ -151,7 +151,14 @@ class Transfer(Tool, permissions={"write"}):
         return Reconciled.done(f"the balance was {ctx.noted['balance']}")
 
 
+@tool(permissions={"write"}, reconcile=_find)
+def pay_person(person: str, bank: str = "first") -> str:
+    """Pay somebody."""
+    raise AssertionError("it is done already")
+
+
 SETTLED = {
+    "reshaped": Case(pay_person.reshaped(name="reshaped", rename={"person": "to"}, fixed={"bank": "second"})),
     "found": Case(_find),
     "changed": Case(_find, given={"to": "ada", "amount": 7}),
     "long": Case(lambda key, arguments: Reconciled.done("x" * 400_000), options={"trust": "untrusted"}),
@@ -197,9 +204,10 @@ def _check_settled(found: TakenOver) -> None:
     assert "('amount', 7)" in told["changed"], "the arguments that a person made of it"
     assert len(told["long"]) < 200_000, "a result that is found is limited like any other"
     assert told["transfer"] == "the balance was 100"
+    assert "[('bank', 'second'), ('person', 'ada')] reshaped" in told["reshaped"], "its own names, and what is fixed"
     assert told["not_done"] == told["later_pid"] == told["final"] == "sent to ada"
     assert {name: found.ran[name] for name in SETTLED if found.ran[name]} == {"not_done": 1, "later_pid": 1, "final": 1}
-    assert {found.states[name] for name in ("found", "changed", "long", "transfer")} == {"done"}
+    assert {found.states[name] for name in ("found", "changed", "long", "transfer", "reshaped")} == {"done"}
     assert {found.states[name] for name in ("not_done", "later_pid", "final")} == {"not_done"}
     assert "bank-password" not in str(told) + str(found.events)
     for kind in ("tool_call_start", "tool_call_end"):

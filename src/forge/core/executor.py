@@ -257,7 +257,7 @@ class ToolExecutor:
                 step.forget(session_id)
 
     async def _initialise(self, ctx: ToolContext) -> _ToolChain:
-        """Builds a deferred tool and composes its chain again, since its spec is known only now."""
+        """Makes a tool ready and composes its chain again: its spec is known only now, or is another than before."""
         tool = self.registry.find(ctx.call.name)
         tool._take_scope(ctx.scope)
         try:
@@ -308,7 +308,7 @@ class ToolExecutor:
         tool = self.registry.find(name)
         steps = [step for step in self.steps if not hasattr(step, "applies") or step.applies(tool.spec)]
         run, afters = _compose(steps, _make_innermost(tool))
-        entry = _ToolChain(tool, run, afters, not tool.is_ready)
+        entry = _ToolChain(tool, run, afters, not tool.is_ready or tool._follows)
         if name in self.registry or tool.spec.name in self.registry:
             self._entries[name] = entry
         return entry

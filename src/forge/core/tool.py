@@ -282,6 +282,12 @@ class Tool(TypedTool[NeedsT]):
         """Returns the tool whose code runs, and the parsed arguments as it takes them."""
         return self, arguments
 
+    _follows = False  # True: `ready` is awaited before each call, since its source may change it
+
+    def _latest(self) -> Tool:
+        """Returns the tool that has taken this one's place at its source, such as after a change of its definition."""
+        return self
+
     def argument_defaults(self) -> Mapping[str, Any]:
         """Returns the defaults that the code behind the tool has for its parameters."""
         return self._signature.defaults if hasattr(self, "_signature") else {}
@@ -582,6 +588,7 @@ class ReshapedTool(Tool):
         fixed: Mapping[str, Any] | None = None,
     ) -> None:
         self.original = original
+        self._follows = original._follows or type(original)._latest is not Tool._latest
         self._name, self._description = name, description
         self._rename = dict(rename or {})  # the original's name -> the new one
         self._hide, self._fixed = frozenset(hide), copy.deepcopy(dict(fixed or {}))
@@ -709,6 +716,19 @@ class ReshapedTool(Tool):
         keys = {self.original._argument_key(old): new for old, new in self._rename.items()}
         return {keys.get(key, key): value for key, value in parsed.items()}
 
+    def _follow_source(self) -> None:
+        """Takes over the original's latest definition. Raises `ToolError` where it no longer fits."""
+        latest, before, spec = self.original._latest(), self.original, self.spec
+        if latest is before:
+            return
+        self.original, self._parser = latest, None
+        try:
+            self._remake_spec()
+        except DefinitionError as error:
+            self.original, self.spec = before, spec
+            message = f"its source has changed this tool, and it no longer fits how it was reshaped: {error}"
+            raise ToolError(message, ErrorKind.CONFIG, "Use another tool.") from None
+
     def _leave_out_fixed(self, sent: dict[str, Any]) -> dict[str, Any]:
         """Leaves out fixed arguments that were sent as they are, as after a person's edit; refuses other values."""
         for name, value in self.spec.fixed.items():
@@ -786,6 +806,7 @@ class ReshapedTool(Tool):
         return self._is_complete
 
     async def ready(self) -> None:
+        self._follow_source()
         await self.original.ready()
         self._renew_spec()
 
@@ -795,8 +816,10 @@ class ReshapedTool(Tool):
 
     def _renew_spec(self) -> None:
         """Makes the spec again if the original's is another now. What a project set meanwhile stays."""
-        if self._is_complete == self.original.is_ready:
-            return
+        if self._is_complete != self.original.is_ready:
+            self._remake_spec()
+
+    def _remake_spec(self) -> None:
         own = _changes(self._made, self.spec)
         self._made = self._make_spec()
         self.spec = self._made.changed(**own)

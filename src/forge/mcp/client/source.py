@@ -203,6 +203,10 @@ class McpSource(ServerContents):
         """Calls `changed` with all tools whenever they change, until the server is closed."""
         self._followers.append(changed)
 
+    def find_current(self, tool: McpTool) -> McpTool:
+        """Returns the tool of that name as it is offered now; the tool itself where there is none."""
+        return self._tools.get(tool.remote, tool)
+
     def check_current(self, tool: McpTool) -> None:
         """Raises `ToolError` if the tool was removed, or its definition is no longer the approved one."""
         current = self._tools.get(tool.remote)

@@ -54,6 +54,7 @@ class CalledServer(Protocol):
     """The methods of a server that its tools need."""
 
     def check_current(self, tool: McpTool) -> None: ...
+    def find_current(self, tool: McpTool) -> McpTool: ...
     async def approve(self, *tools: McpTool, by: str) -> None: ...
     async def call(self, tool: McpTool, arguments: Mapping[str, Any], ctx: ToolContext) -> Mapping[str, Any]: ...
     async def read_app(self, uri: str) -> str: ...
@@ -95,6 +96,9 @@ class McpTool(Tool):
         """Returns whether a tool made of these would be the same."""
         known = (self.offer.name, self.offer.sha256, self.offer.target, self.offer.state)
         return known == (offer.name, offer.sha256, offer.target, offer.state) and self._settings == settings
+
+    def _latest(self) -> Tool:
+        return self._source.find_current(self)
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         parser = self.__dict__["parse"] = compile_parser(self.spec)
