@@ -325,3 +325,24 @@ def test_an_image_is_attached_by_its_name_and_other_names_stay_words(workspace, 
         ("What is @photo.png?", ["photo.png"]),
         ("Ask @ada about @notes.md and @../photo.png", []),
     ]
+
+
+def test_a_named_file_that_is_too_large_is_told_and_nothing_is_sent(workspace, there):
+    too_large = 20 * 1024 * 1024 + 1
+    for name, head in (
+        ("photo.png", b"\x89PNG\r\n\x1a\n\0"),
+        ("paper.pdf", b"%PDF-1.7\n\xff\0"),
+        ("log.txt", b"words\n"),
+    ):
+        with (workspace / name).open("wb") as file:
+            file.write(head * 1_000 if name == "log.txt" else head)
+            file.truncate(too_large)
+    (workspace / "model.yaml").write_text("- Fine.\n")
+    lines = b"What is @photo.png?\nRead @paper.pdf.\nLook into @log.txt\n"
+    ended = there("run", "--model", f"scripted:{workspace}/model.yaml", given=lines)
+    assert ended.code == 0
+    for name in ("photo.png", "paper.pdf"):
+        assert f"{name} has {too_large:,} bytes, the limit is 20,971,520" in ended.err.replace('"', "").replace("'", "")
+    with SessionStore.of(workspace) as store:
+        (info,) = store.list()
+        assert [one.text for one in store.show(info.name).messages if one.role == "user"] == ["Look into @log.txt"]

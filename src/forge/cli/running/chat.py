@@ -27,9 +27,9 @@ from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.extras import is_installed
 from forge.core.messages import Message, unanswered_calls
-from forge.core.result import Attachment, recognise_any
+from forge.core.result import recognise_any
 from forge.project.version import version
-from forge.workspace.paths.open import read_file
+from forge.workspace.paths.open import read_file, read_head
 from forge.workspace.reading import LARGEST_FILES, read_attachments
 from forge.workspace.state import state_directory
 
@@ -298,18 +298,18 @@ class Chat:
 def attach_named(text: str, scope: Scope) -> str | Message:
     """Returns the prompt with the files that it names as `@photo.png`: images, sounds and PDF documents.
 
-    Other names, such as those of text files, stay words: the model has tools to read them. Raises `ToolError` if the
-    files are too large.
+    Other names, such as those of text files, stay words: the model has tools to read them. Raises `ToolError` if a
+    file, or all of them together, are too large.
     """
-    found: dict[str, Attachment] = {}
+    named: list[str] = []
     for word in re.findall(r"(?<!\S)@(\S+)", text):
         for path in dict.fromkeys((word, word.rstrip(".,;:!?)\"'"))):
             with suppress(ToolError):
-                file = recognise_any(read_file(scope, path, LARGEST_FILES), path)
-                if not file.text:
-                    found[path] = file
+                if not recognise_any(read_head(scope, path), path).text:
+                    named.append(path)
                 break
-    return Message("user", text, attachments=read_attachments(scope, found.values())) if found else text
+    files = [recognise_any(read_file(scope, path, LARGEST_FILES), path) for path in dict.fromkeys(named)]
+    return Message("user", text, attachments=read_attachments(scope, files)) if files else text
 
 
 def _print_note(text: str) -> None:

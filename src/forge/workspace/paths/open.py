@@ -86,6 +86,13 @@ def read_file(scope: Scope, path: str, limit: int) -> bytes:
     )
 
 
+def read_head(scope: Scope, path: str, size: int = 4096) -> bytes:
+    """Returns the beginning of a file of the workspace: enough to tell what it is."""
+    location = PathValidator.of(scope).resolve(path)
+    with open(open_file(location), "rb") as file, explain_errors(location.shown):
+        return file.read(size)
+
+
 def open_at(location: Location, flags: int, mode: int = 0) -> int:
     """Opens a location below its root without following links; a held root is not looked up again. Raises `OSError`."""
     if (held := find_held(location.root)) is not None:
