@@ -15,6 +15,7 @@ from forge.core.secrets import SHORTEST, Secrets
 from forge.core.spec import Category, Permission, PermissionName, ToolSpec
 from forge.core.tool import SchemaTool
 from forge.core.untrusted import clean
+from forge.network.address import read_url
 
 if TYPE_CHECKING:  # loaded by the first request
     from forge.network.address import Url
@@ -76,7 +77,6 @@ class WebhookTool(SchemaTool):
         idempotency_header: str = "",
         permissions: Collection[PermissionName | Permission] = _NETWORK,
     ) -> None:
-        from forge.network.address import read_url
         from forge.network.headers import check_headers
 
         self.method = method.upper()

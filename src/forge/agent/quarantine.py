@@ -11,6 +11,8 @@ from datetime import date, datetime, time
 from secrets import token_hex
 from typing import Any, NamedTuple, Protocol
 
+from pydantic_core import SchemaError, SchemaValidator
+
 from forge.agent.limits import Limits
 from forge.agent.summary import ask_once
 from forge.core.context import ToolContext
@@ -259,7 +261,6 @@ class Shape:
 
 def read_shape(schema: Any) -> Shape:
     """Reads the JSON Schema of an answer. Raises `ToolError` for anything that could carry free text."""
-    from pydantic_core import SchemaValidator  # heavy: only where it is asked for
 
     if not isinstance(schema, Mapping) or not schema:
         raise _refuse_shape("output is missing or is no JSON Schema")
@@ -381,8 +382,6 @@ def _read_moment(form: str) -> Kind:
 
 
 def _read_text(schema: Mapping[str, Any], name: str) -> Kind:
-    from pydantic_core import SchemaError, SchemaValidator
-
     longest = schema.get("maxLength")
     if not isinstance(longest, int) or isinstance(longest, bool) or not 1 <= longest <= LONGEST_TEXT:
         raise _refuse_shape(f"{name} is a text without a maxLength between 1 and {LONGEST_TEXT}")

@@ -6,12 +6,13 @@ import errno
 import gc
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
 import click
 
-from forge.cli.group import LazyGroup
+from forge.cli.group import LazyGroup, explain_option
 
 ENDS = """
 Exit codes: 0 success; 1 the call or run ended in an error (its result is still printed); 2 usage, unknown name,
@@ -76,8 +77,6 @@ def perform(arguments: Sequence[str]) -> int:
         code = forge.main(list(arguments), prog_name="forge", standalone_mode=False, color=_colour())
         sys.stdout.flush()
     except click.NoSuchOption as error:
-        from forge.cli.group import explain_option  # only where something is wrong
-
         explain_option(error).show()
         return error.exit_code
     except click.ClickException as error:
@@ -143,7 +142,6 @@ def _leave_quietly() -> None:
 
 
 def _explain_system_error(error: OSError, message: str) -> str:
-
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         place = f"writing {error.filename}" if error.filename else "writing the output"
         return f"{place} failed: the disk is full\nFree some space, or write elsewhere, then run the command again."
@@ -154,8 +152,6 @@ def _explain_system_error(error: OSError, message: str) -> str:
 
 def _print_error(error: Exception, *, in_detail: bool) -> None:
     if in_detail:
-        import traceback
-
         traceback.print_exception(error)
         return
     message = " ".join(str(error).split())[:500]

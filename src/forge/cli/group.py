@@ -8,6 +8,9 @@ from typing import Any
 
 import click
 
+from forge.cli.options import Options
+from forge.core.arguments.explain import near
+
 LONGEST_SUMMARY = 1_000  # characters: more than any command's first sentence has
 
 
@@ -99,7 +102,6 @@ def suggest(group: str, word: str, known: Iterable[str], path: str) -> str:
 
 def suggest_commands(word: str, known: Iterable[str]) -> list[str]:
     """Returns commands of similar spelling, or of the same meaning; at most two."""
-    from forge.core.arguments.explain import near
 
     names = list(known)
     spelled = near(word, names, 1)
@@ -109,8 +111,6 @@ def suggest_commands(word: str, known: Iterable[str]) -> list[str]:
 
 def explain_option(error: click.NoSuchOption) -> click.UsageError:
     """Return the error for an unknown option: with the argument or the closest option that was meant, if any."""
-    from forge.cli.options import Options
-    from forge.core.arguments.explain import near
 
     name, ctx = error.option_name, error.ctx
     if ctx is None:

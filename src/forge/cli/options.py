@@ -7,11 +7,13 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from forge.cli.refusal import Refusal, refusals
+from forge.workspace.state import is_foreign
 
 if TYPE_CHECKING:  # slow to load; listing tools does without it
     from forge.project.project import RunOptions
@@ -142,14 +144,9 @@ def _warn_of_untrusted_files(options: Options) -> None:
     workspace = workspace_of(options)
     if "\0" in workspace:
         return
-    if os.path.lexists(os.path.join(workspace, STATE)):
-        from pathlib import Path
-
-        from forge.workspace.state import is_foreign
-
-        if is_foreign(Path(workspace, STATE)):
-            hint = "run `forge trust` to review and trust it"
-            click.echo(f"forge: {STATE}/ was not made by Forge on this machine, and is not used; {hint}", err=True)
+    if os.path.lexists(os.path.join(workspace, STATE)) and is_foreign(Path(workspace, STATE)):
+        hint = "run `forge trust` to review and trust it"
+        click.echo(f"forge: {STATE}/ was not made by Forge on this machine, and is not used; {hint}", err=True)
     own_file = os.path.join(workspace, PROJECT)
     if (
         options.config is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 import logging
@@ -96,7 +97,6 @@ class ActivityStream:
 
     def attach(self) -> None:
         """Delivers events of other threads on the running loop from now on."""
-        import asyncio  # heavy: `forge tool list` never gets here
 
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
@@ -141,7 +141,6 @@ class ActivityStream:
 
     async def drain(self, timeout: float = 5.0) -> bool:
         """Waits until every listener has seen the events emitted so far; False when time ran out."""
-        import asyncio
 
         end = time.monotonic() + timeout
         await asyncio.sleep(0)
@@ -303,8 +302,6 @@ class _Listener:
         threading.Thread(target=work, name="forge-listener", daemon=True).start()
 
     def _start_task(self, first: Any = None) -> None:
-        import asyncio  # heavy: only where an async handler exists
-
         if self.busy:
             return
         try:
@@ -324,8 +321,6 @@ class _Listener:
             self.busy = False
 
     async def _see(self, awaited: Any) -> None:
-        import asyncio
-
         try:
             await awaited
         except BaseException as error:

@@ -9,6 +9,7 @@ DefinitionError           a tool cannot be defined; raised where it is defined
 
 from __future__ import annotations
 
+import dis
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -153,7 +154,6 @@ def is_interrupt(error: BaseException) -> bool:
 
 def _raised_by_code(error: BaseException) -> bool:
     """Returns whether a `raise` statement is the origin; a signal interrupts any running instruction."""
-    import dis  # only when it happens
     import signal
 
     trace = error.__traceback__

@@ -7,6 +7,7 @@ import sys
 from importlib.util import find_spec
 from json import loads
 from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from forge.core.errors import ErrorKind, ToolError
 
@@ -94,7 +95,6 @@ def install_program() -> str:
 def _requirement(extra: str) -> str:
     """Return what pip calls Forge with an extra: a folder, a file, an address, or a name in an index."""
     from importlib.metadata import distributions
-    from urllib.parse import unquote, urlsplit
 
     beside = os.path.abspath(os.path.join(__file__, "..", "..", ".."))
     found = next(iter(distributions(name=DISTRIBUTION, path=[beside])), None)

@@ -9,6 +9,7 @@ from os import PathLike, fspath
 from typing import Any, Literal, NamedTuple, Protocol
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.files import KIND_HEAD, kind_of
 from forge.core.plain_values import brief, describe_unreadable, number, plain, sendable, short_name, text_of, visible
 
 # A label of a result: what kind of text it is, and where it comes from.
@@ -211,7 +212,6 @@ def recognise_any(data: bytes, name: str) -> Attachment:
 
 def recognise_file(wanted: str, data: bytes, name: str) -> Attachment:
     """Returns an attachment with the type that its bytes have. Raises `ToolError` for another kind than `wanted`."""
-    from forge.core.files import KIND_HEAD, kind_of
 
     name, ending = name.rpartition("/")[2], name.rpartition(".")[2].lower()
     is_text, kind = _is_text(data) and not data.startswith(b"%PDF-"), None

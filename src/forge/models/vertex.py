@@ -20,6 +20,7 @@ from forge.models.gemini import Gemini
 from forge.models.http.events import SentEvent
 from forge.models.http.fetch import FETCH_SECONDS
 from forge.models.http.outgoing import Sign, clean_message
+from forge.models.openai_chat import OpenAI
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
@@ -38,8 +39,6 @@ def vertex(model: str, environment: Mapping[str, str] = os.environ) -> Provider:
     server, sign = _base_url(model, environment), google_token(environment)
     base = f"{server}/publishers/{quote(publisher)}"
     if publisher not in ("anthropic", "google"):
-        from forge.models.openai_chat import OpenAI  # only for models of others
-
         return OpenAI(model, base_url=f"{server}/endpoints/openapi", strict=False, label="vertex", sign=sign)
     if publisher == "anthropic":
         return VertexAnthropic(name, base_url=base, sign=sign)

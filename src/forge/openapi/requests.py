@@ -8,6 +8,7 @@ import re
 from base64 import b64decode
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from secrets import token_hex
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote, quote_plus
 
@@ -467,8 +468,6 @@ def _fields(name: str, value: Any, rules: Any) -> list[tuple[str, str]]:
 
 
 def _encode_multipart(body: RequestBody, value: Mapping[str, Any]) -> tuple[str, bytes]:
-    from secrets import token_hex  # needed only here
-
     boundary = f"forge-{token_hex(16)}"
     parts = []
     for name, item in value.items():

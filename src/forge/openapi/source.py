@@ -20,13 +20,14 @@ from forge.network.address import read_url
 from forge.network.egress import Egress
 from forge.network.headers import check_headers
 from forge.openapi.answers import AnswerReader
+from forge.openapi.app import AppServer, check_start, is_app
 from forge.openapi.credentials import Auth, place_credentials, read_auth
 from forge.openapi.document import Document, is_url, open_document
 from forge.openapi.operations import OperationFilter, Servers, operations_of, prefix_of
 from forge.openapi.tools import Api, OperationTool
 
 if TYPE_CHECKING:
-    from forge.openapi.app import AppServer, AsgiApp
+    from forge.openapi.app import AsgiApp
 
 SHOWN = 40  # operations; if there are more, all are hidden behind `tool_search`
 REQUEST_SECONDS = 60.0
@@ -120,8 +121,6 @@ class OpenApi:
             document = await self._open_document()
             self.tools = await in_thread(lambda: self.make_tools(document))
             return self.tools
-        from forge.openapi.app import check_start
-
         if self._lifespan:
             check_start(self._app)
         async with self._opening:  # several agents may open it: there is one app
@@ -140,8 +139,6 @@ class OpenApi:
                 await self._close_app()
 
     async def _open_app(self, app: AsgiApp) -> None:
-        from forge.openapi.app import AppServer
-
         self._app_server = AppServer(app, self._server, lifespan=self._lifespan)
         await self._app_server.open()
         try:
@@ -218,7 +215,6 @@ def _find_app(spec: str | Path | Mapping[str, Any] | AsgiApp, server: str | Asgi
     """Returns the app that answers the requests, if one does, and the URL of the server, if it is given."""
     if isinstance(spec, str | Path | Mapping) and isinstance(server, str):
         return None, server
-    from forge.openapi.app import is_app
 
     apps = [one for one in (spec, server) if is_app(one)]
     if len(apps) == 2:

@@ -6,7 +6,10 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping
+from hashlib import sha256
 from typing import Any, NamedTuple
+
+from pydantic_core import to_jsonable_python
 
 from forge.core.context import Scope
 from forge.core.spec import Permission, ToolSpec
@@ -134,10 +137,6 @@ class RememberedAnswers:
 
 def fingerprint(arguments: Mapping[str, Any]) -> str:
     """Hashes a canonical text of the arguments; equal only for equal arguments, empty where they have no such text."""
-    from hashlib import sha256  # only where a person is asked
-
-    from pydantic_core import to_jsonable_python
-
     try:
         data = to_jsonable_python(
             dict(arguments), bytes_mode="base64", inf_nan_mode="constants", fallback=_unique_value

@@ -28,6 +28,8 @@ from forge.permissions.labels.settings import (
     prints_untrusted,
     relative_paths,
 )
+from forge.permissions.labels.texts import find_fields
+from forge.permissions.labels.values import find_texts
 from forge.permissions.targets import targets_of
 from forge.workspace.state.untrusted_files import find_origin, has_marks, mark_span
 
@@ -70,8 +72,6 @@ def _add_labels(ctx: ToolContext, result: ToolResult, labels: tuple[Label, ...])
     if not labels:
         return result
     if provenance is not None and type(ctx.call) is InnerCall:
-        from forge.permissions.labels.texts import find_fields  # a run has loaded it
-
         provenance.note_inner(ctx.call.parent, result.for_llm, labels, find_fields(result, ctx.spec))
     return result.with_labels(labels)
 
@@ -202,7 +202,6 @@ def _find_source(
         return ""
     if before:
         return next(iter(before.values()))  # it stays untrusted, whatever is written to it by name
-    from forge.permissions.labels.values import find_texts  # a run has loaded it
 
     texts = (text for name, text in find_texts(ctx.arguments) if name not in ctx.spec.targets)
     label = next(filter(None, map(provenance.find_copy, texts)), None)

@@ -14,6 +14,8 @@ from forge.core.registry import ToolRegistry
 from forge.core.result import KINDS, UNTRUSTED, Label
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.core.tool import Tool, UnavailableTool
+from forge.mcp.client.tools import default_permissions
+from forge.network.address import read_url
 from forge.permissions.labels.provenance import Provenance
 from forge.permissions.questions import Decision
 from forge.project.assemble.access import ProjectFlags, project_policy, project_scope
@@ -276,8 +278,6 @@ class _StandIn(Tool):
     checked = True
 
     def __init__(self, name: str, server: McpSource | None) -> None:
-        from forge.mcp.client.tools import default_permissions
-
         self.spec = ToolSpec(
             name=name,
             description="A tool of a server that is not contacted.",
@@ -296,8 +296,6 @@ class _StandIn(Tool):
 
 
 def _address(url: str) -> str:
-    from forge.network.address import read_url
-
     return read_url(url).origin
 
 

@@ -9,6 +9,8 @@ from forge.core.context import Scope
 from forge.core.errors import ToolError
 from forge.core.spec import Permission
 from forge.core.tool import Tool
+from forge.network.address import read_url
+from forge.network.egress import Egress
 from forge.permissions.policy import CallLabeller, ExplainedPermission, Rules, explain_call
 from forge.permissions.questions import Decision, Ruling
 from forge.project.assemble.access import project_egress
@@ -58,8 +60,6 @@ def _may_judge_redirects(policy: Rules, tool: Tool, wants: list[ExplainedPermiss
 
 def _egress_refusals(configuration: Configuration, url: str) -> list[ExplainedPermission]:
     """Returns a refusal of the egress, which no rule can allow. Addresses of names are not resolved here."""
-    from forge.network.address import read_url
-    from forge.network.egress import Egress  # few calls name a URL
 
     egress = project_egress(configuration) or Egress()
     try:

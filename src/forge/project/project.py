@@ -37,6 +37,7 @@ from forge.project.config.declaration import Configuration
 from forge.project.config.load import load_configuration
 from forge.project.system_prompt import read_instructions, system_prompt
 from forge.project.trust import find_accepted_config, trust_state
+from forge.tools.debug_console import DebugConsole
 from forge.tools.tool_search import ToolSearch
 from forge.workspace.changes.journal import recover_once
 from forge.workspace.history.tracking import SessionState
@@ -248,7 +249,6 @@ def load_project(
 
 def _record_for_console(agent: Agent) -> None:
     """Records events from the beginning, for the developers' console."""
-    from forge.tools.debug_console import DebugConsole  # only with --dev
 
     console = agent.registry.get("debug_console")
     if isinstance(console, DebugConsole):

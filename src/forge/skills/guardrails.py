@@ -12,9 +12,11 @@ import shlex
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from forge.core.arguments.explain import near
+from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import sendable
 from forge.core.safe_regex import Pattern, PatternError, SearchClock, TooLong
@@ -232,7 +234,6 @@ def _parse_json(text: str) -> Any:
 
 def _commands(line: str) -> Iterator[str]:
     """Yields the line, and each command that it could run, without quotes and wrappers."""
-    from forge.core.context import Scope
     from forge.permissions.shell.commands import UnreadableLine, find_reached  # loads a parser of shell lines
     from forge.permissions.shell.parse import expand_line
     from forge.permissions.shell.words import ANY, SOME
@@ -286,8 +287,6 @@ def _replace_matches(text: str, pattern: Pattern, clock: SearchClock) -> str:
 
 
 def _find_denier(name: str, tools: Mapping[str, str]) -> str:
-    from fnmatch import fnmatchcase
-
     return next((who for pattern, who in tools.items() if fnmatchcase(name, pattern)), "")
 
 

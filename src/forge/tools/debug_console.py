@@ -19,6 +19,7 @@ from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.core.tool import Tool
+from forge.workspace.state import NAME
 
 if TYPE_CHECKING:
     from forge.core import events as happened
@@ -82,7 +83,6 @@ class DebugConsole(
         return [(Permission.READ, "")]
 
     def _recorder(self, activity: ActivityStream) -> ActivityRecorder:
-
         recorder = self._recorders.get(activity)
         if recorder is None:
             recorder = self._recorders[activity] = ActivityRecorder()
@@ -205,7 +205,6 @@ def _show_session(look: TopicRequest) -> ToolResult:
 def _has_state(workspace: Path) -> bool:
     """Returns whether session state exists: looking at it must not create it."""
     from forge.workspace.history.tracking import STORE
-    from forge.workspace.state import NAME
 
     return (workspace / NAME / STORE).is_file()
 
@@ -460,7 +459,6 @@ def _add_bounded(entries: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _arguments(call: ToolCall) -> str:
-
     if isinstance(call.arguments, str):
         return _shorten(call.arguments)
     return _shorten(json.dumps(call.arguments, ensure_ascii=False, default=str))

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from types import EllipsisType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from forge.core.arguments.explain import near
 from forge.core.arguments.parameters import ParameterLimits
@@ -16,10 +16,6 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
-
-if TYPE_CHECKING:
-    import json
-
 
 MAX_DEPTH = 200
 MAX_TEXT = 64 * 1024 * 1024  # characters of indented JSON; longer documents are written without indentation
@@ -260,8 +256,6 @@ def _read_step(match: re.Match[str]) -> Step:
     if match["quoted"] is None:
         return match["key"] or match["plain"] or ""
     try:
-        import json
-
         return str(json.loads(match["quoted"], strict=False))
     except ValueError:
         raise _path_error(f"{match['quoted']} in the query is not a JSON string") from None

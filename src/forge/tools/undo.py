@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from forge.core.context import ToolContext
@@ -164,8 +165,6 @@ def _spell_path(shown: str) -> str:
 
 
 def _line(entry: UndoEntry) -> str:
-    from datetime import datetime  # only where a list is asked for
-
     at = datetime.fromtimestamp(entry.time).strftime("%Y-%m-%d %H:%M:%S")
     files = _join_some([f"{printable(file.shown)} {_describe_file(file)}" for file in entry.files])
     notes = [*(["undone"] if entry.undone else []), *(["cannot be undone"] if _is_lost(entry) else [])]

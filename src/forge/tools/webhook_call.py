@@ -12,6 +12,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import Reconciled, ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
+from forge.tools.http_request import build_result
 
 MAX_BYTES = 1024 * 1024  # of an answer's body
 REQUEST_SECONDS = 30.0
@@ -43,11 +44,9 @@ class WebhookCall(
         payload: Annotated[dict[str, Any], ParameterLimits(example={"text": "Done."})],
         headers: dict[str, str] | None = None,
     ) -> ToolResult:
-
         from forge.network.client import fetch  # the network is loaded by the first request
         from forge.network.headers import RequestLimits as Bounds
         from forge.network.headers import key_header
-        from forge.tools.http_request import build_result
 
         try:
             content = dumps(payload, ensure_ascii=False).encode()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import select
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +17,9 @@ from click.core import ParameterSource
 
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
+from forge.cli.terminal.print_result import clip, width_of
+from forge.project.config import load_configuration
+from forge.workspace.state import NAME as STATE
 
 if TYPE_CHECKING:  # loaded when a log is read
     from forge.project.audit.log import Log, LogSummary
@@ -131,8 +136,6 @@ def _path(options: Options, file: str | None) -> Path:
         return Path(file).absolute() if not Path(file).is_symlink() else Path(file).resolve()
     from forge.project.assemble.access import workspace_root
     from forge.project.audit.log import NAME
-    from forge.project.config import load_configuration
-    from forge.workspace.state import NAME as STATE
 
     return workspace_root(options.workspace, load_configuration(options.config).root) / STATE / NAME
 
@@ -166,7 +169,6 @@ def _entries(log: Log, flags: dict[str, Any]) -> Iterable[LogEntry]:
 
 def _make_wait() -> Callable[[], bool]:
     """Returns a function that waits a moment, and returns False once the reader of the output has gone."""
-    import select
 
     watch = select.poll()
     watch.register(sys.stdout.fileno(), 0)
@@ -192,9 +194,6 @@ def _clip_line(start: str, text: str, *, at_terminal: bool) -> str:
     if not at_terminal:
         line = start + text
         return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
-    import shutil
-
-    from forge.cli.terminal.print_result import clip, width_of
 
     return start + clip(text, max(shutil.get_terminal_size().columns - width_of(start), NARROWEST))
 

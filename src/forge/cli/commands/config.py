@@ -13,6 +13,9 @@ from forge.cli.options import Options, with_options
 from forge.cli.refusal import refusals
 from forge.cli.terminal.print_result import harmless
 from forge.core.errors import ToolError
+from forge.project.config import load_configuration
+from forge.project.config.declaration import config_schema, organisation_schema
+from forge.project.config.reader import on_one_line
 
 if TYPE_CHECKING:  # loaded when it is shown
     from pathlib import Path
@@ -60,7 +63,6 @@ def show(options: Options, explain: bool) -> None:
       forge config show --explain
       forge config show --config other.yaml --json
     """
-    from forge.project.config import load_configuration  # showing the help does without
     from forge.project.effective_config import effective_values, nest_values
 
     flags = {"workspace.root": options.workspace, "permissions.rules (session)": options.policy}
@@ -94,8 +96,6 @@ def _find_workspace(requested: str | None, configured: Path | None) -> Path | No
 
 
 def _print_values(values: list[EffectiveValue], notes: tuple[str, ...], explain: bool) -> None:
-    from forge.project.config.reader import on_one_line
-
     lines = [harmless(f"{one.key_path}: {on_one_line(one.value)}").replace("\n", "⏎") for one in values]
     clipped = [line if len(line) <= _LONGEST_VALUE else f"{line[:_LONGEST_VALUE]}…" for line in lines]
     width = min(max(map(len, clipped)), 60)
@@ -117,6 +117,5 @@ def schema(organisation: bool) -> None:
       # then, in the first line of forge.yaml:
       # yaml-language-server: $schema=forge.schema.json
     """
-    from forge.project.config.declaration import config_schema, organisation_schema
 
     click.echo(json.dumps(organisation_schema() if organisation else config_schema(), indent=2, ensure_ascii=False))

@@ -15,6 +15,7 @@ import click
 
 from forge.cli.options import Options, with_options, workspace_of
 from forge.cli.refusal import Refusal, listen_problem, refusals
+from forge.core.extras import check_extra
 
 if TYPE_CHECKING:  # an extra, and slow to import
     from forge.console.console_state import ConsoleState
@@ -75,8 +76,6 @@ def serve_console(
 ) -> int:
     """Serves the console until a signal ends it. A prompt starts a run first; `settings` are a worker's."""
     with refusals():
-        from forge.core.extras import check_extra
-
         check_extra("console", "the console cannot be opened")
         from forge.console.console_state import open_project
         from forge.project.project import RunOptions

@@ -11,6 +11,8 @@ import click
 
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
+from forge.cli.terminal.print_result import table_lines
+from forge.core.plain_values import visible
 
 if TYPE_CHECKING:  # the whole agent, which showing the help does without
     from forge.core.provider import Provider
@@ -165,9 +167,6 @@ def _make_agents(options: Options, model: str | None, config: str | None) -> Mak
 
 
 def _print(report: EvalReport, *, is_interrupted: bool) -> None:
-    from forge.cli.terminal.print_result import table_lines
-    from forge.core.plain_values import visible
-
     for line in table_lines(list(report.rows())):
         click.echo(line)
     if comparison := report.comparison():

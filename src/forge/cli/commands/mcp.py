@@ -17,6 +17,7 @@ from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.terminal.print_result import colour_diff, harmless
 from forge.core.errors import ToolError
+from forge.mcp.pins import PinState, format_definition
 
 if TYPE_CHECKING:
     from forge.mcp.client.source import McpSource
@@ -304,7 +305,6 @@ def _print_server(server: Mapping[str, Any]) -> None:
 
 async def _approve_tools(server: McpSource, *, yes: bool) -> tuple[list[str], dict[str, str]]:
     """Returns the names of the approved tools, and of the others with the reason."""
-    from forge.mcp.pins import PinState
 
     left: dict[str, str] = {}
     chosen: list[McpTool] = []
@@ -340,7 +340,6 @@ def _yes_hint(tool: McpTool) -> str:
 
 def _ask_person(tool: McpTool, which: str) -> str:
     """Shows the whole definition or its changes without invisible characters; returns y, n, or a for all new ones."""
-    from forge.mcp.pins import format_definition
     from forge.permissions.questions import show_invisible
 
     difference = tool.difference()

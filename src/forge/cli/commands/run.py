@@ -12,6 +12,8 @@ from click.core import ParameterSource
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import refusals
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.files import read_regular
+from forge.core.result import Image, recognise_any
 
 if TYPE_CHECKING:
     from forge.core.messages import Message
@@ -190,9 +192,7 @@ def _run_in_console(options: Options, prompt: str | None, **more: Any) -> int:
 
 def _attach_files(prompt: str, named: Mapping[str, Sequence[str]]) -> Message:
     """Returns the prompt with files of the person, who may name any. Raises `Refusal`."""
-    from forge.core.files import read_regular
     from forge.core.messages import Message
-    from forge.core.result import Image, recognise_any
     from forge.workspace.reading import LARGEST_FILES
 
     files, left = [], LARGEST_FILES

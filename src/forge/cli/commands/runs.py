@@ -26,6 +26,7 @@ from forge.cli.running.stored_runs import (
     with_database,
 )
 from forge.cli.terminal.print_result import harmless, table_lines
+from forge.project.config.load import load_configuration
 
 if TYPE_CHECKING:
     from forge.durable.store.rows import RunInfo
@@ -397,7 +398,6 @@ def files(options: Options, run: str, database: str | None, name: str | None) ->
 
 
 def _version(options: Options) -> str:
-    from forge.project.config.load import load_configuration
     from forge.project.runs.durable_runs import project_version
 
     return project_version(load_configuration(options.config))
@@ -513,7 +513,6 @@ def prune(options: Options, database: str | None, days: float | None, dry_run: b
 
 def _prune_kept(options: Options, database: str | None, *, dry_run: bool) -> None:
     """Prunes what is older than the configuration keeps."""
-    from forge.project.config.load import load_configuration
 
     with open_stored_runs(options, database) as stored:
         kept = load_configuration(options.config).durable

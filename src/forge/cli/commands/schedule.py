@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from forge.cli.options import Options, with_options
 from forge.cli.refusal import refusals
 from forge.cli.terminal.print_result import harmless, table_lines
 from forge.core.errors import ErrorKind, ToolError
+from forge.project.config import load_configuration
 
 if TYPE_CHECKING:  # they load SQLite and asyncio, which showing the help does without
     from collections.abc import Coroutine
@@ -105,7 +107,6 @@ def add(options: Options, cron: str, task: str, target: str, **more: Any) -> Non
     With --json: the schedule, as `list` shows it.
     """
     from forge.project.assemble.secrets import project_secrets
-    from forge.project.config import load_configuration
     from forge.schedules.schedule import Source, check_no_secret
 
     with refusals():
@@ -129,7 +130,6 @@ def _warn_of_missing_names(schedule: Schedule, options: Options) -> None:
     """Warns now about a channel or skill that does not exist, not when the schedule fires."""
     from forge.project.assemble.knowledge import project_skills
     from forge.project.assemble.services import missing_names
-    from forge.project.config import load_configuration
 
     with refusals():
         skills = project_skills(options).skills if schedule.skill else ()
@@ -280,7 +280,6 @@ def _run_coroutine(work: Coroutine[Any, Any, Any]) -> Any:
 def _run_forever(scheduler: Runner) -> int:
     """Runs until Ctrl-C, which interrupts the command, or SIGTERM, with which a service is stopped."""
     import asyncio
-    import signal
 
     from forge.workspace.state.store import StoreError
 

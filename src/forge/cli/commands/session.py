@@ -19,6 +19,8 @@ from forge.cli.options import Options, with_options, workspace_of
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.running.stored_runs import render_message
 from forge.cli.terminal.print_result import harmless, table_lines
+from forge.project.config import load_configuration
+from forge.workspace.state import NAME
 
 if TYPE_CHECKING:  # the store loads SQLite, which showing the help does without
     from forge.agent.session import SessionInfo, SessionStore
@@ -192,7 +194,6 @@ def _print_sessions(found: Sequence[SessionInfo], *, as_json: bool) -> None:
 
 
 def _pick(**given: Any) -> int:
-
     from forge.cli.terminal.keyboard import pick
     from forge.cli.terminal.output import Output
 
@@ -292,9 +293,7 @@ def _store(options: Options, needed: str | None = None, *, read_only: bool = Fal
     with refusals():
         from forge.agent.session import FILE, SessionStore
         from forge.project.assemble.access import workspace_root
-        from forge.project.config import load_configuration
         from forge.project.runs.sessions import session_store
-        from forge.workspace.state import NAME
         from forge.workspace.state.store import copy_state_file, is_writable
 
         workspace = workspace_root(options.workspace, load_configuration(options.config).root)

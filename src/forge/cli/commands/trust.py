@@ -18,7 +18,7 @@ from forge.cli.terminal.print_result import colour_diff, harmless
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.files import read_regular
 from forge.mcp.pins import reseal_pins
-from forge.project.trust_summary import TrustItem
+from forge.project.trust_summary import TrustItem, scripts_in, trust_summary
 from forge.workspace.state import NAME, is_foreign, mark_own
 
 if TYPE_CHECKING:
@@ -108,14 +108,11 @@ def command(options: Options, listing: bool, forget: bool, dry_run: bool) -> int
 
 def _list_items(now: Standing) -> list[TrustItem]:
     from forge.project.config_layers import file_exists
-    from forge.project.trust_summary import trust_summary
 
     return trust_summary(now.text, str(now.path)) if file_exists(now.path) else []
 
 
 def _scripts(workspace: str) -> list[str]:
-    from forge.project.trust_summary import scripts_in
-
     return scripts_in(workspace)
 
 

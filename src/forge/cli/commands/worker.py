@@ -8,8 +8,10 @@ from typing import Any
 
 import click
 
+from forge.cli.commands.console import serve_console
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
+from forge.cli.terminal.print_result import harmless
 
 DATABASE = "Database of the runs. Default: FORGE_DATABASE, else the configured one, else a file in .forge."
 
@@ -120,7 +122,6 @@ def _work_in_processes(number: int, options: Options, log_format: str | None, *,
 def _work_in_console(options: Options, flags: dict[str, Any]) -> int:
     if options.yes:
         raise click.UsageError("--yes does not work with the console, which exists to ask you: write rules instead.")
-    from forge.cli.commands.console import serve_console
 
     if flags["log_format"]:
         from forge.cli.running.run_worker import set_up_log_lines
@@ -164,8 +165,6 @@ def _print_status(options: Options, database: str | None) -> None:
 
 
 def _status_lines(status: dict[str, Any]) -> list[str]:
-    from forge.cli.terminal.print_result import harmless
-
     active = [one for one in status["workers"] if one["state"] != "gone"]
     rows = [("WORKER", "STATE", "RUNS", "BEAT", "VERSION", "QUEUES")] if active else []
     for one in active:

@@ -31,6 +31,7 @@ from forge.core.spec import ToolSpec
 from forge.permissions.questions import Approver, Decision, approve_all, nobody
 from forge.project.assemble.sources import Sources
 from forge.project.project import Project
+from forge.tools.file_read import FileRead
 from forge.workspace.paths.open import read_file
 
 NEED_ALL = frozenset({"tool_search"})  # it searches the tools of every source
@@ -86,7 +87,6 @@ def _advise_person(name: str, spec: ToolSpec, result: ToolResult) -> ToolResult:
 def _read_text(project: Project, path: str) -> str:
     """Returns the text of a file in the workspace that no rule hides. Raises `ToolError`."""
     from forge.project.preview_call import preview_call
-    from forge.tools.file_read import FileRead
     from forge.workspace.text import decode
 
     if not path:

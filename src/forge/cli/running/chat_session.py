@@ -39,7 +39,6 @@ from forge.core.messages import Message
 from forge.core.plain_values import text_of
 from forge.core.result import Failure
 from forge.permissions.questions import Answer, Approver, PermissionRequest, approve_all, nobody
-from forge.project.build.built import load_built
 from forge.project.project import Project, RunOptions
 from forge.project.runs.sessions import (
     StoredConversation,
@@ -289,7 +288,11 @@ async def ask_person(screen: Screen, request: PermissionRequest) -> Answer:
 
 def run_options(options: Options, flags: RunFlags, session: str, *, watch: bool = False) -> RunOptions:
     """Returns the options with which a project is loaded. Raises `ToolError` for a build that cannot be used."""
-    built = load_built(flags.built, flags.expect, workspace=options.workspace) if flags.built is not None else None
+    built = None
+    if flags.built is not None:
+        from forge.project.build.built import load_built  # few run a build
+
+        built = load_built(flags.built, flags.expect, workspace=options.workspace)
     return RunOptions(
         built=built,
         workspace=options.workspace,

@@ -16,6 +16,7 @@ from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.terminal.print_result import harmless
 from forge.core.errors import ToolError
+from forge.project.config.load import load_configuration
 
 if TYPE_CHECKING:
     from forge.cli.running.next_commands import Commands
@@ -52,7 +53,6 @@ def open_stored_runs(options: Options, database: str | None, needed: str | None 
     with refusals():
         from forge.cli.running.next_commands import Commands
         from forge.project.assemble.access import workspace_root
-        from forge.project.config.load import load_configuration
         from forge.project.runs.durable_runs import check_installed, is_own, project_database
 
         check_installed()

@@ -21,6 +21,7 @@ from forge.project.assemble.sources import Sources, mount_tools
 from forge.project.assemble.tools import project_tools as tools_of
 from forge.project.config import load_configuration
 from forge.tools import built_ins
+from forge.tools.run_code import RunCode
 
 if TYPE_CHECKING:  # imported only if skills are active
     from forge.skills.active import ActiveSkills
@@ -43,8 +44,6 @@ def project_tools(options: Options, name: str | None = None) -> ToolRegistry:
         registry = tools_of(configuration, workspace, sources, skills, dev=options.dev)
         add_task(registry, configuration)
         if configuration.agent.code_mode:
-            from forge.tools.run_code import RunCode  # few projects use it
-
             registry.add(RunCode(registry))  # without the extra it is listed as unavailable
         if name is not None and name in registry.names:
             return registry

@@ -11,7 +11,7 @@ import re
 from base64 import b64encode
 from hashlib import sha256
 from html import escape, unescape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -21,9 +21,7 @@ from forge.console.api.requests import ApiRequest
 from forge.console.console_state import ConsoleState
 from forge.console.guard import APP_SCRIPTS
 from forge.core.errors import ErrorKind, ToolError
-
-if TYPE_CHECKING:
-    from forge.mcp.client.tools import McpTool
+from forge.mcp.client.tools import McpTool
 
 # `this` of such a function is the window: nothing that the app declares can take its place
 LOCK = "(function(){delete this.RTCPeerConnection;delete this.webkitRTCPeerConnection})();\n"
@@ -41,7 +39,6 @@ _NO_CODE = ("application/json", "application/ld+json", "text/", "importmap", "sp
 
 def show_app(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
     """Returns the app of a tool, and the tools of its server by the names that the server uses."""
-    from forge.mcp.client.tools import McpTool  # only where a server has an app
 
     tool = _find_tool(console, asked.path["tool"])
     same = {
@@ -100,8 +97,6 @@ def lock_scripts(html: str) -> tuple[str, str]:
 
 
 def _find_tool(console: ConsoleState, name: str) -> McpTool:
-    from forge.mcp.client.tools import McpTool
-
     tool = console.registry.get(name)
     if not isinstance(tool, McpTool) or not tool.app:
         raise ToolError(f"the tool {name[:80]!r} has no app", ErrorKind.NOT_FOUND, "Read its result as text.")

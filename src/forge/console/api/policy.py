@@ -25,6 +25,7 @@ from forge.durable.store.events import find_events
 from forge.permissions.policy import Rules, explain_call, layered, load_rules
 from forge.permissions.questions import Decision, PermissionRequest
 from forge.permissions.rules import Rule, read_rule
+from forge.process.sandbox import choose_tier, report_tiers
 from forge.project.assemble.access import project_egress
 from forge.project.audit.log_events import EventFilter, is_refusal
 from forge.project.effective_config import find_origin
@@ -76,8 +77,6 @@ def _rule(rule: Rule) -> dict[str, Any]:
 
 
 def _sandbox(console: ConsoleState) -> dict[str, Any]:
-    from forge.process.sandbox import choose_tier, report_tiers  # tries what there is, once a process
-
     wanted = console.configuration.sandbox
     where = find_origin(console.configuration, "sandbox")
     notes = [f"{one['tier']}: {one['detail']}" for one in report_tiers()]

@@ -24,6 +24,7 @@ from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
 from forge.core.tool import Tool
+from forge.mcp.client.tools import McpTool
 from forge.pipeline.dry_run import describe_effects
 from forge.project.preview_call import preview_call
 from forge.project.trust import FoundConfig
@@ -169,8 +170,6 @@ def _facts(console: ConsoleState, tool: Tool) -> dict[str, Any]:
 
 
 def _pin(tool: Tool) -> dict[str, Any] | None:
-    from forge.mcp.client.tools import McpTool  # a project without servers does without
-
     if not isinstance(tool, McpTool):
         return None
     pin = tool.offer.pin

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from ast import literal_eval
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -164,7 +165,6 @@ def explain(problems: list[ArgumentProblem], known: ArgumentHelp) -> ToolError:
 
 def list_choices(expected: str) -> list[str]:
     """Returns the texts among the choices of a problem, which are written as Python writes them."""
-    from ast import literal_eval  # only where something is wrong
 
     return [literal_eval(text) for text in re.findall(_TEXT, expected)]
 

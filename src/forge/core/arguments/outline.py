@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
+from urllib.parse import unquote
 
 from forge.core.spec import JsonSchema
 
@@ -123,8 +124,6 @@ def find_reference(root: JsonSchema, reference: str) -> Any:
 def _read_pointer(reference: str) -> str:
     pointer = reference.removeprefix("#")
     if "%" in pointer:
-        from urllib.parse import unquote  # listing tools does without
-
         return unquote(pointer)
     return pointer
 

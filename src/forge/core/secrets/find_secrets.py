@@ -7,6 +7,8 @@ costs a few microseconds, and the time grows with the text alone.
 from __future__ import annotations
 
 import re
+from base64 import b64decode
+from binascii import Error as NotBase64
 from collections.abc import Iterator
 from functools import cache, lru_cache
 
@@ -343,9 +345,6 @@ def _find_basic_auth(text: str, lowered: str) -> Iterator[Span]:
 
 
 def _is_base64_login(text: str) -> bool:
-    from base64 import b64decode
-    from binascii import Error as NotBase64
-
     try:
         return b":" in b64decode(text + "=" * (-len(text) % 4), validate=True)
     except NotBase64:

@@ -16,6 +16,7 @@ from forge.core.context import ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.execution.deadline import is_cancelled_itself
 from forge.core.messages import Message
+from forge.core.provider import ModelRequest
 from forge.core.secrets import Secrets
 from forge.core.untrusted import clean, clean_schema, one_line, show_both_ends
 from forge.mcp.client.link import current_call_key
@@ -249,7 +250,6 @@ async def ask_model(
 
     The model receives only these messages: no tools, and nothing of the conversation.
     """
-    from forge.core.provider import ModelRequest
 
     messages = _messages(request)
     tokens = request.get("maxTokens")

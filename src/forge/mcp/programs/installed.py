@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,8 +75,6 @@ def find_installed(
 
 
 def _find_runtime(name: str, runtime: str, environment: Mapping[str, str]) -> str:
-    import shutil  # only packages of npm need it
-
     if found := shutil.which(runtime, path=environment.get("PATH", os.defpath)):
         return found
     raise ToolError(

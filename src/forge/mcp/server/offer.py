@@ -51,6 +51,7 @@ from forge.mcp.server.client_call import CallRequest, ClientSession
 from forge.mcp.server.input_requests import is_modern
 from forge.mcp.server.notifications import KINDS, Follower, Kind
 from forge.mcp.server.offered_content import OfferedPrompts, OfferedResources
+from forge.mcp.server.workspace_files import WorkspaceFiles
 from forge.skills.active import ActiveSkills
 
 if TYPE_CHECKING:
@@ -104,8 +105,6 @@ class Offer:
         self.resources = OfferedResources(executor, resources, scope)
         self.prompts = OfferedPrompts(executor, prompts, skills)
         if files:
-            from forge.mcp.server.workspace_files import WorkspaceFiles
-
             self.resources.add_files(WorkspaceFiles(executor, scope))
         self._shared = _new_session()
         self._by_user: dict[TokenUser, ClientSession] = {}  # the last one was used last

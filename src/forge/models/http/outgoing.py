@@ -9,6 +9,7 @@ import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from html import unescape
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -264,7 +265,6 @@ def _find_title(page: str) -> str:
     found = re.search(r"(?is)<title[^>]{0,200}>(.{0,1000}?)</title", page) or re.search(
         r"(?is)<h1[^>]{0,200}>(.{0,1000}?)</h1", page
     )
-    from html import unescape  # only for servers that answer with a page
 
     return unescape(re.sub(r"<[^>]{0,1000}>", " ", found[1] if found else page))
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from forge.core.arguments.example import example_arguments
 from forge.core.messages import Message, ToolCall
 from forge.core.spec import ToolSpec
 
@@ -60,7 +61,6 @@ def describe_protocol(tools: Iterable[ToolSpec], options: Mapping[str, Any]) -> 
 
 def explain_format(tools: Sequence[ToolSpec], name: str = "") -> str:
     """Returns the format of a call with an example: of the named tool, else of one that hands over, else of any."""
-    from forge.core.arguments.example import example_arguments  # only where a model got it wrong
 
     chosen = [spec for spec in tools if name in (spec.name, *spec.aliases)] or [
         spec for spec in tools if spec.ends_turn

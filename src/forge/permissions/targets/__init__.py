@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import datetime
 import ipaddress
 import json
 import re
 import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
 from typing import Any, NamedTuple
+
+from pydantic_core import to_jsonable_python
 
 from forge.core.context import Runnable, Scope
 from forge.core.spec import Permission, ToolSpec
@@ -45,7 +49,6 @@ def is_same_number(one: str, other: str) -> bool:
     """Returns whether two texts are the same number: 7 and 7.0, 1000 and 1e3."""
     if max(len(one), len(other)) > LONGEST_NUMBER or not (_NUMBER.fullmatch(one) and _NUMBER.fullmatch(other)):
         return False
-    from decimal import Decimal  # few targets are numbers
 
     return Decimal(one) == Decimal(other)
 
@@ -54,7 +57,6 @@ def spell_number(text: str) -> set[str]:
     """Returns the spellings of a number that a pattern may mean: 7.0 is also 7, and 1e+20 a one with twenty zeros."""
     if len(text) > LONGEST_NUMBER or not _NUMBER.fullmatch(text):
         return {text}
-    from decimal import Decimal
 
     value = Decimal(text)
     if abs(value.adjusted()) > LONGEST_NUMBER:
@@ -186,9 +188,7 @@ def _text_of_object(value: Any) -> str:
             return value.decode()
         except UnicodeDecodeError:
             return ""
-    import datetime  # few values are objects
     import uuid
-    from decimal import Decimal
 
     if isinstance(value, Decimal):
         return Scalar(value) if is_scalar(str(value)) else ""
@@ -198,8 +198,6 @@ def _text_of_object(value: Any) -> str:
     if networks is not None and isinstance(value, networks.AnyUrl):
         return str(value)
     if isinstance(value, datetime.date | datetime.time | datetime.timedelta):
-        from pydantic_core import to_jsonable_python
-
         return str(to_jsonable_python(value))
     return ""
 

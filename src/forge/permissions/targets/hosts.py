@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import socket
+import unicodedata
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -137,7 +139,6 @@ def _names(host: str) -> frozenset[str]:
 
 def _names_of_numbers(host: str) -> frozenset[str]:
     """Returns 127.0.0.1 for 2130706433, 0x7f.1 and 127.1; only some clients take a leading 0 for octal."""
-    import socket  # only for numbers
 
     if not _NUMERIC.fullmatch(host):
         return frozenset()
@@ -151,7 +152,6 @@ def _names_of_numbers(host: str) -> frozenset[str]:
 
 
 def _names_of_ipv6(host: str) -> frozenset[str]:
-
     try:
         address = ipaddress.IPv6Address(host)
     except ValueError:
@@ -167,7 +167,6 @@ def _names_of_ipv6(host: str) -> frozenset[str]:
 
 def _names_of_unicode(host: str) -> frozenset[str]:
     """Returns the names that old and new rules for international domains make: mostly one."""
-    import unicodedata  # only for names beyond ASCII
 
     names = set()
     composed = unicodedata.normalize("NFC", host)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from collections.abc import Iterator
 from fnmatch import translate
 from functools import lru_cache
@@ -92,7 +93,6 @@ def fold(text: str) -> str:
     """Returns the form in which two names are equal that some file system, or some eye, takes for equal."""
     if text.isascii():
         return text.lower()
-    import unicodedata  # only for names beyond ASCII
 
     visible = "".join(char for char in text if unicodedata.category(char) != "Cf")
     return unicodedata.normalize("NFC", visible.casefold())

@@ -6,12 +6,17 @@ Keepers use this, too: it starts with the standard library alone.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import signal
+import struct
+import subprocess
 import time
 from _thread import allocate_lock
 from functools import cache
+
+from forge.process.running.supervisor import find_supervisor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # not loaded at run time: keepers have to start fast
@@ -119,8 +124,6 @@ class Cgroup:
         It waits until the child has become a program or ended: pages that both write would be copied. A process that
         moves into a cgroup waits for every processor, which takes longer than to begin there.
         """
-        import ctypes
-        import struct
 
         call = _find_syscall()
         folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -163,7 +166,6 @@ class Cgroup:
 @cache
 def _find_syscall() -> Callable[..., int]:
     """Returns the function that makes system calls; it keeps the interpreter's lock, as os.fork does."""
-    import ctypes
 
     call = ctypes.PyDLL(None, use_errno=True).syscall
     call.restype = ctypes.c_long
@@ -258,7 +260,6 @@ def _move_all(source: str, target: str, find_ours: Callable[[], set[int]]) -> No
 
 def _works(chosen: Delegated) -> bool:
     """Tries it: a process must be able to enter a new cgroup, which has the controllers."""
-    import subprocess
 
     there = Cgroup(chosen.folder, os.getpid(), {})
     try:
@@ -282,7 +283,6 @@ def _works(chosen: Delegated) -> bool:
 def _list_own_processes() -> set[int]:
     """Returns this process, its supervisor, and the processes below that one."""
     from forge.process.running.process_tree import find_descendants
-    from forge.process.running.supervisor import find_supervisor
 
     supervisor = find_supervisor()
     return {os.getpid(), *([supervisor, *find_descendants(supervisor)] if supervisor else [])}

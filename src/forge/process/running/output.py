@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import codecs
 import fcntl
 import os
@@ -147,7 +148,6 @@ def read_piece(pipe: int, most: int = PIECE) -> memoryview | None:
 
 def count_waiting_bytes(pipe: int) -> int:
     """Returns the number of bytes to read."""
-    import array
     import termios
 
     found = array.array("i", [0])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from forge.core.context import Scope
 from forge.core.errors import ToolError
 from forge.project.assemble.access import ProjectFlags, project_scope
+from forge.project.assemble.agents import choose_provider
 from forge.project.assemble.sources import is_withheld
 from forge.project.config.declaration import Configuration
 from forge.project.config.load import load_configuration
@@ -79,7 +80,6 @@ async def remember(
     from forge.agent.labels import collect_labels
     from forge.agent.summary import recollect
     from forge.memory.memory import remember_session
-    from forge.project.assemble.agents import choose_provider
     from forge.project.assemble.secrets import project_secrets
 
     configuration = load_configuration(flags.config)

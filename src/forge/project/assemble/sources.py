@@ -14,6 +14,8 @@ from forge.core.context import Root
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.registry import ToolRegistry, ToolSource, mount_source, problems_of
 from forge.core.tool import Tool
+from forge.mcp.client.mcp_call import McpCall, McpResource
+from forge.openapi.openapi_call import OpenapiCall
 from forge.project.assemble.access import ProjectFlags, project_egress, workspace_root
 from forge.project.assemble.choose_tools import (
     MADE_FOR_PROJECTS,
@@ -24,6 +26,7 @@ from forge.project.assemble.choose_tools import (
 )
 from forge.project.config import load_configuration
 from forge.project.config.declaration import NAME, Configuration
+from forge.project.trust import is_trusted
 from forge.tools import built_ins
 from forge.workspace.state import NAME as STATE
 from forge.workspace.state import is_foreign, state_directory
@@ -80,13 +83,9 @@ class Sources:
 
     def direct_tools(self) -> list[Tool]:
         """Returns the tools that reach servers and documents without mounting them."""
-        from forge.mcp.client.mcp_call import McpCall
-        from forge.openapi.openapi_call import OpenapiCall
 
         found: list[Tool] = [McpCall(self.servers), OpenapiCall(self.documents)]
         if self.servers:
-            from forge.mcp.client.mcp_call import McpResource
-
             found.append(McpResource(self.servers))
         return found
 
@@ -345,7 +344,6 @@ def is_withheld(configuration: Configuration, workspace: Path) -> bool:
     used = [layer.name for layer in configuration.layers if layer.kind == "project"]
     if any(os.path.realpath(name) == os.path.realpath(own) for name in used):
         return False
-    from forge.project.trust import is_trusted  # only where another file was named
 
     return not used or not is_trusted(workspace)
 

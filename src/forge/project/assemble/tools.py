@@ -18,11 +18,14 @@ from forge.core.plain_values import text_of
 from forge.core.registry import ToolRegistry
 from forge.core.tool import Tool, toolset
 from forge.project.assemble.choose_tools import apply_settings, change_traits, choose_tools
+from forge.project.assemble.knowledge import memory_of
 from forge.project.assemble.services import ProjectChannels, schedule_store_opener
 from forge.project.assemble.sources import Sources
 from forge.project.config.agent import ToolEntry
 from forge.project.config.declaration import Configuration
 from forge.project.config.reader import file_of
+from forge.schedules.tools import schedule_tools
+from forge.skills.tools import ReadSkill
 from forge.tools.conversation import Deliver, SendMessage
 
 if TYPE_CHECKING:
@@ -66,8 +69,6 @@ def project_tools(
 
 def own_tools(configuration: Configuration, workspace: Path, sources: Sources, skills: Skills) -> list[Tool]:
     """Returns the built-in tools that are built for the project."""
-    from forge.schedules.tools import schedule_tools
-    from forge.skills.tools import ReadSkill
 
     channels = ProjectChannels(configuration)
     planning = schedule_tools(
@@ -80,7 +81,6 @@ def own_tools(configuration: Configuration, workspace: Path, sources: Sources, s
         made.append(SendMessage(_make_deliver(channels)))
     if configuration.memory is not None and configuration.memory.enabled:
         from forge.memory.tools import memory_tools
-        from forge.project.assemble.knowledge import memory_of
 
         made += memory_tools(memory_of(configuration, workspace, writes=configuration.writes))
     return [*made, ReadSkill(skills)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -90,7 +91,6 @@ def read_line(line: bytes) -> ParsedLine:
 
 def parse_moment(text: str, now: float) -> float:
     """Parses `90s`, `30m`, `2h`, `3d`, `1w` before now, or a local date or time. Raises `ValueError`."""
-    from datetime import datetime  # not needed to read a whole log
 
     if span := _SPAN.fullmatch(text.strip()):
         return now - float(span[1]) * _UNIT_SECONDS[span[2].lower()]

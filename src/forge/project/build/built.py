@@ -13,14 +13,17 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+from forge.core.check_definition import NameFilter
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.execution.threads import in_thread
 from forge.core.registry import LiveSource, ToolRegistry, ToolSource, YieldingSource
 from forge.core.secrets import secrets_of
 from forge.core.spec import INTERFACE_VERSION, ToolSpec
 from forge.core.tool import Tool
 from forge.mcp.pins import Pin, Pins, digest
+from forge.process.scripts import ScriptSettings
 from forge.project.assemble.sources import SCRIPTS as FOLDER
-from forge.project.assemble.sources import Sources
+from forge.project.assemble.sources import Sources, script_names
 from forge.project.build.compile import entry_of, schema_of, schema_path
 from forge.project.build.load import project_alone
 from forge.project.build.output import read_build, write_files
@@ -30,6 +33,7 @@ from forge.project.config.declaration import Configuration
 from forge.project.config.knowledge import SkillsEntry
 from forge.project.config.merging import stricter_egress, stricter_sandbox
 from forge.project.version import version
+from forge.scripts.folder import Script, ScriptTool, find_candidates, load, name_script
 from forge.workspace.paths import PathValidator
 
 log = logging.getLogger(__name__)
@@ -169,8 +173,6 @@ class BuiltScripts:
         self._configuration = configuration
 
     async def __aenter__(self) -> Sequence[Tool]:
-        from forge.core.execution.threads import in_thread
-
         tools: list[Tool] = await in_thread(self._load)
         return tools
 
@@ -178,11 +180,6 @@ class BuiltScripts:
         return None
 
     def _load(self) -> list[Tool]:
-        from forge.core.check_definition import NameFilter
-        from forge.process.scripts import ScriptSettings
-        from forge.project.assemble.sources import script_names
-        from forge.scripts.folder import Script, ScriptTool, find_candidates, load, name_script
-
         paths = PathValidator(self._root, environment={})  # the cap applies to the workspace only
         settings, names = ScriptSettings(sandbox=self._configuration.sandbox), script_names(self._configuration)
         chosen = NameFilter(names["include"], names["exclude"])
@@ -287,5 +284,4 @@ def _check_version(shown: Path, versions: Mapping[str, Any]) -> None:
 
 
 def _parse_json(file: OutputFile) -> Any:
-
     return json.loads(file.content)

@@ -20,6 +20,8 @@ from forge.core.errors import DefinitionError, ToolError
 from forge.core.files import open_regular
 from forge.core.registry import ToolRegistry
 from forge.core.spec import Category, ToolSpec
+from forge.network.address import read_url
+from forge.network.egress import Egress
 from forge.permissions.rules import Rule
 from forge.project.assemble.access import project_egress, project_policy
 from forge.project.assemble.sources import SCRIPTS as FOLDER
@@ -336,8 +338,6 @@ def gather_documents(build: Build) -> Documents:
 
 async def _download(build: Build, name: str) -> tuple[bytes, str]:
     """Returns the document and the server of its operations: a copy no longer says from which server it came."""
-    from forge.network.address import read_url
-    from forge.network.egress import Egress
     from forge.openapi.document import download, parse_document
     from forge.openapi.operations import Servers
 

@@ -11,6 +11,8 @@ from forge.core.context import Scope
 from forge.core.errors import DefinitionError, ToolError
 from forge.core.extras import install_command
 from forge.core.registry import ToolRegistry
+from forge.memory.memory import Memory
+from forge.memory.tools import memory_tools
 from forge.permissions.rules import PolicyError
 from forge.project.assemble.access import project_egress, project_policy
 from forge.project.assemble.agents import add_task
@@ -183,9 +185,6 @@ def _collect_tools(configuration: Configuration, scope: Scope, *, dev: bool, lat
 
     own = own_tools(closed.replace(memory=None), scope.workspace, sources, skills)
     if configuration.memory is not None and configuration.memory.enabled:
-        from forge.memory.memory import Memory  # only where it is enabled
-        from forge.memory.tools import memory_tools
-
         own += memory_tools(Memory(scope.workspace / STATE / DIRECTORY, writes=False))
     registry = project_tools(closed, scope.workspace, sources, skills, dev=dev, own=own, later=later)
     add_task(registry, closed)

@@ -13,10 +13,13 @@ from pathlib import Path
 from forge.core.context import Scope
 from forge.core.errors import ToolError
 from forge.core.extras import install_command, is_installed
+from forge.memory.embedders import embedder_from
 from forge.project.config.declaration import Configuration
 from forge.project.doctor.finding import Finding, finding_of_error
 from forge.project.doctor.state import check_store, read_only
 from forge.project.runs.durable_runs import FILE
+from forge.schedules.schedule import Status
+from forge.schedules.schedule import read_declared as declared_ones
 from forge.workspace.state import NAME as STATE
 
 LATE = 60.0  # seconds after which a scheduler would have started a task
@@ -46,7 +49,6 @@ def _memory(configuration: Configuration, workspace: Path) -> Finding:
     entry = configuration.memory
     if entry is None or not entry.enabled:
         return Finding("memory", "note", "not enabled", "Write memory: {enabled: true} in forge.yaml to have one.")
-    from forge.memory.embedders import embedder_from  # only where it is enabled
 
     try:
         embedder = embedder_from(entry.embedder)
@@ -62,8 +64,6 @@ def _memory(configuration: Configuration, workspace: Path) -> Finding:
 
 def _schedules(configuration: Configuration, workspace: Path) -> Iterator[Finding]:
     """Checks the schedules. A late one shows that no scheduler runs, because a waiting scheduler leaves no trace."""
-    from forge.schedules.schedule import Status
-    from forge.schedules.schedule import read_declared as declared_ones
     from forge.schedules.store import FILE, ScheduleStore
 
     path = workspace / STATE / FILE

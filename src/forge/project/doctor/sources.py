@@ -21,6 +21,7 @@ from forge.project.assemble.sources import PINS, SCRIPTS, has_scripts, is_withhe
 from forge.project.config.declaration import Configuration
 from forge.project.config.sources import McpEntry
 from forge.project.doctor.finding import Finding, finding_of_error
+from forge.scripts.folder import scripts
 from forge.workspace.state import NAME as STATE
 
 
@@ -134,7 +135,6 @@ def _document(name: str, spec: str) -> Finding:
 def _scripts(configuration: Configuration, workspace: Path) -> Iterator[Finding]:
     if not has_scripts(workspace) or is_withheld(configuration, workspace):
         return
-    from forge.scripts.folder import scripts  # few projects have some
 
     names = script_names(configuration)
     folder = scripts(SCRIPTS, root=workspace, watch=False, sandbox=configuration.sandbox, **names)

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from forge.project.config_layers import user_file
 from forge.project.doctor.finding import Finding
 from forge.workspace.state import NAME, data_file, is_foreign
+from forge.workspace.state.store import check_log_files
 
 STORES = ("state.db", "memory.db")
 MOST_FILES = 5_000  # files whose modes are checked
@@ -154,8 +155,6 @@ def check_store(path: Path) -> Finding:
 
 def read_only(path: Path) -> str:
     """Returns the URI with which SQLite opens a file read-only. Raises `sqlite3.Error` if it is no regular file."""
-
-    from forge.workspace.state.store import check_log_files
 
     try:
         check_log_files(path)

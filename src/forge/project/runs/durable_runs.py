@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.execution.threads import in_thread
 from forge.core.extras import check_extra
+from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
 from forge.project.config.declaration import Configuration
+from forge.project.runs.sessions import session_store
 from forge.project.version import version as forge_version
 from forge.workspace.state import NAME as STATE
 from forge.workspace.state import explain_unusable, state_directory
@@ -124,7 +127,6 @@ def make_approver(own: str = "", *, yes: bool = False) -> Approver:
     With `yes`, it approves questions of the run `own` and of the runs it started, but of no others: a worker may have
     other people's runs, too.
     """
-    from forge.core.execution.threads import in_thread
     from forge.permissions.questions import approve_all
 
     async def ask(request: PermissionRequest) -> Answer:
@@ -151,7 +153,6 @@ def _with_ancestors(attempt: Attempt) -> list[str]:
 
 def build_request(question: Question, registry: ToolRegistry, scope: Scope) -> PermissionRequest:
     """Builds the request of a stored question, with the tool's definition if it is known here."""
-    from forge.core.messages import ToolCall
     from forge.permissions.questions import Decision, PermissionRequest, Ruling
 
     fields = question.request
@@ -181,7 +182,6 @@ def build_request(question: Question, registry: ToolRegistry, scope: Scope) -> P
 
 
 def _part(written: Any) -> tuple[Permission | None, str]:
-
     permission, target = written
     return (Permission(permission) if permission else None), str(target)
 
@@ -205,7 +205,6 @@ def store_in_session(run: RunInfo, store: RunStore, sessions: SessionStore) -> i
 def store_finished_runs(store: RunStore, workspace: Path, limit: int = 100) -> int:
     """Appends the newest finished runs of a workspace's own database to their sessions."""
     from forge.durable.store.rows import OVER
-    from forge.project.runs.sessions import session_store
 
     with session_store(workspace) as sessions:
         return sum(store_in_session(run, store, sessions) for run in store.list(status=OVER, parent="", limit=limit))
@@ -228,7 +227,6 @@ class ResumableScript:
                 yield part
 
     async def _turns_before(self) -> int:
-        from forge.core.execution.threads import in_thread
         from forge.durable.engine.attempt import current
 
         attempt = current.get()

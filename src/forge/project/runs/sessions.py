@@ -10,6 +10,7 @@ from os import urandom
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from forge.agent.conversation import Conversation
 from forge.agent.session import Session, SessionStore
 from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.state import NAME as STATE
@@ -18,7 +19,6 @@ from forge.workspace.state import explain_unusable, state_directory
 if TYPE_CHECKING:
     from forge.agent.agent import Agent
     from forge.agent.context_window import Shortening
-    from forge.agent.conversation import Conversation
 
 
 @dataclass(slots=True)
@@ -59,7 +59,6 @@ def open_conversation(store: SessionStore, name: str, agent: Agent) -> StoredCon
 
 def unstored_conversation(agent: Agent, name: str = "") -> StoredConversation:
     """Returns a conversation that is not stored."""
-    from forge.agent.conversation import Conversation
 
     return StoredConversation(Conversation([]), _shortening(agent, name, {}))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from filecmp import cmp
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -162,8 +163,6 @@ def _known_launchers() -> dict[BinaryIdentity, tuple[str, str]]:
 
 
 def _is_copy(one: str, other: str) -> bool:
-    from filecmp import cmp  # only where the sizes are the same
-
     try:
         return cmp(one, other, shallow=False)
     except OSError:

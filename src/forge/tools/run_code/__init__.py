@@ -17,6 +17,7 @@ from forge.core.result import RESULT, ToolResult
 from forge.core.spec import Category, ToolSpec
 from forge.core.tool import Tool
 from forge.tools.conversation import CONVERSATION
+from forge.tools.tool_search import ToolSearch
 
 if TYPE_CHECKING:
     from forge.tools.run_code.interpreter import ScriptCall, ScriptLimits
@@ -125,7 +126,6 @@ def enter_code_mode(registry: ToolRegistry) -> None:
         >>> [spec.name for spec in registry.specs() if not spec.ends_turn]
         ['tool_search', 'run_code']
     """
-    from forge.tools.tool_search import ToolSearch
 
     check_extra("code", "code mode cannot be used")
     registry.send_only({"run_code", "tool_search", "task", *CONVERSATION})
@@ -208,7 +208,6 @@ class _Script:
 
 
 def _make_result(value: Any, printed: str, made: int) -> ToolResult:
-
     data = plain(value)
     text = "" if value is None else value if isinstance(value, str) else json.dumps(data, ensure_ascii=False)
     said = "\n".join(filter(None, (printed.rstrip("\n"), text)))

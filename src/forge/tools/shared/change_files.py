@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import Reconciled, ToolResult
+from forge.core.secrets import MASK
 from forge.core.spec import Permission
 from forge.tools.shared.listing import printable
 
@@ -73,7 +74,6 @@ def _keep_secrets(draft: Draft, secrets: Secrets) -> None:
     """Refuses to write the mask of a secret over the secret: the model only saw the mask."""
     if secrets.pattern is None:
         return
-    from forge.core.secrets import MASK
     from forge.workspace.paths import quote_path  # loads what only a change needs
 
     for location, before, after in draft.list_replaced():

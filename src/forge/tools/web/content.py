@@ -13,6 +13,8 @@ from forge.core.context import ToolContext
 from forge.core.errors import ToolError
 from forge.core.plain_values import sendable
 from forge.core.result import Attachment
+from forge.tools.json_parse import pretty, read_json
+from forge.workspace.paths import PathValidator
 
 if TYPE_CHECKING:
     from forge.network.body import Response
@@ -83,7 +85,6 @@ def _looks_like_a_page(text: str) -> bool:
 
 def indent_json(text: str) -> str:
     """Indents JSON and keeps its numbers as written; returns other text unchanged."""
-    from forge.tools.json_parse import pretty, read_json
 
     try:
         return pretty(read_json(text)[0])
@@ -223,7 +224,6 @@ def save(ctx: ToolContext, name: str, content: bytes) -> Path:
     from hashlib import blake2b
 
     from forge.workspace.changes.artefacts import write_artefact  # loads what only a change needs
-    from forge.workspace.paths import PathValidator
 
     stem, dot, extension = name.rpartition(".")
     unique = f"{stem}-{blake2b(content, digest_size=4).hexdigest()}{dot}{extension}"

@@ -18,6 +18,7 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -137,8 +138,6 @@ def _tell_missing(path: str, kept_file: Path, missing: list[Mark]) -> None:
 @cache
 def _kept_file(workspace: str) -> Path | None:
     """Returns the second copy of a workspace; None without a home directory."""
-    from hashlib import sha256  # once for each workspace
-
     return data_file(f"{KEPT}/{sha256(os.fsencode(os.path.realpath(workspace))).hexdigest()[:32]}.jsonl")
 
 

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from forge.agent.labels import LabelHistory
+from forge.agent.session import SessionStore
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import refusals
 from forge.cli.running.tool_names import complete_name, find_tool, project_tools
 from forge.core.tool import UnavailableTool
+from forge.permissions.questions import show_invisible
 from forge.project.assemble.access import project_policy, project_scope
 from forge.project.config import load_configuration
+from forge.project.preview_call import preview_call
 
 if TYPE_CHECKING:  # completing a name does without
     from forge.core.context import Scope
@@ -50,7 +54,6 @@ def command(options: Options, name: str, arguments: str | None, after: str | Non
     if options.json:
         click.echo(json.dumps({"tool": name, "decision": strictest, "rulings": rulings}, ensure_ascii=False))
         return
-    from forge.permissions.questions import show_invisible
 
     for one in rulings:
         what = f"{one['permission'] or 'run'} {show_invisible(one['target'])}".strip()
@@ -60,8 +63,6 @@ def command(options: Options, name: str, arguments: str | None, after: str | Non
 
 
 def _rulings(options: Options, name: str, arguments: str | None, after: str | None) -> list[dict[str, Any]]:
-    from forge.project.preview_call import preview_call
-
     configuration = load_configuration(options.config)
     tool = find_tool(name, project_tools(options, name))
     scope = project_scope(options.workspace, configuration, options.session)
@@ -88,8 +89,6 @@ def _rulings(options: Options, name: str, arguments: str | None, after: str | No
 
 def _read_origins(configuration: Configuration, scope: Scope, session: str) -> Provenance | None:
     """Returns the texts that a stored session has read; None where labels are off. Raises `ToolError`."""
-    from forge.agent.labels import LabelHistory  # few people ask about a session
-    from forge.agent.session import SessionStore
 
     if not configuration.labels.enabled:
         return None

@@ -10,6 +10,10 @@ import click
 
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import refusals
+from forge.cli.terminal.print_result import table_lines
+from forge.core.plain_values import brief
+from forge.permissions.questions import show_invisible
+from forge.project.policy_examples import try_examples
 
 if TYPE_CHECKING:  # the rules and the tools, which showing the help does without
     from forge.project.policy_examples import Verdict
@@ -50,8 +54,6 @@ def command(options: Options, file: str) -> int:
                 cannot be used
     """
     with refusals():
-        from forge.project.policy_examples import try_examples
-
         verdicts = try_examples(options, file)
     wrong = [one for one in verdicts if not one.is_expected]
     if options.json:
@@ -67,15 +69,11 @@ def command(options: Options, file: str) -> int:
 
 def _print_table(wrong: Sequence[Verdict]) -> None:
     if wrong:
-        from forge.cli.terminal.print_result import table_lines  # only if something differs
-
         for line in table_lines([("EXAMPLE", "CALL", "EXPECTED", "GOT", "BECAUSE"), *map(_row, wrong)]):
             click.echo(line)
 
 
 def _row(one: Verdict) -> tuple[str, ...]:
-    from forge.core.plain_values import brief
-
     example = one.example
     arguments = "" if example.arguments is None else f" {brief(example.arguments)}"
     who = "".join(f" as {key} {name}" for key, name in example.who.items())
@@ -85,6 +83,4 @@ def _row(one: Verdict) -> tuple[str, ...]:
 
 
 def _on_one_line(text: str) -> str:
-    from forge.permissions.questions import show_invisible
-
     return show_invisible(text, 400).replace("\n", "⟨U+000A⟩")

@@ -17,6 +17,7 @@ from forge.core.registry import ToolRegistry
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.project.assemble.choose_tools import defer_tools
 from forge.project.config.load import load_configuration
+from forge.tools.run_code import enter_code_mode
 
 
 @click.command("list")
@@ -78,7 +79,6 @@ def facts(spec: ToolSpec) -> dict[str, Any]:
 
 
 def _count_costs(registry: ToolRegistry, options: Options) -> ToolCosts:
-
     return count_costs(registry, options)
 
 
@@ -158,8 +158,6 @@ def count_costs(registry: ToolRegistry, options: Options) -> ToolCosts:
     with refusals():
         configuration = load_configuration(options.config)
         if configuration.agent.code_mode:
-            from forge.tools.run_code import enter_code_mode  # few projects use it
-
             enter_code_mode(registry)
         else:
             defer_tools(registry, configuration, ends_by_call=False)

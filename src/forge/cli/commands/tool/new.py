@@ -11,7 +11,14 @@ import click
 
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
+from forge.core.registry import ToolRegistry
 from forge.core.spec import is_name
+from forge.project.assemble.access import project_policy, project_scope
+from forge.project.config import load_configuration
+from forge.project.preview_call import preview_call
+from forge.project.templates import write_new
+from forge.scripts.folder import scripts
+from forge.tools import built_ins
 
 if TYPE_CHECKING:  # showing the help does without
     from forge.core.context import Scope
@@ -112,9 +119,6 @@ def command(options: Options, name: str, lang: str) -> int:
     \b
     Exit codes: 0 both files are written     2 the name cannot be used, or a file exists already
     """
-    from forge.project.assemble.access import project_scope
-    from forge.project.config import load_configuration  # showing the help does without
-    from forge.project.templates import write_new
 
     with refusals():
         configuration = load_configuration(options.config)
@@ -137,9 +141,6 @@ def command(options: Options, name: str, lang: str) -> int:
 
 def _decide(configuration: Configuration, policy: str | None, name: str, scope: Scope) -> str:
     """Returns what the project's rules decide about a call of the new tool: allow, ask or deny."""
-    from forge.project.assemble.access import project_policy
-    from forge.project.preview_call import preview_call
-    from forge.scripts.folder import scripts
 
     (made,) = [one for one in scripts(root=scope.workspace).load() if one.spec.name == name]
     rules = project_policy(configuration, policy)
@@ -161,9 +162,6 @@ def _check(name: str, root: Path) -> None:
         raise Refusal(
             f"{name[:80]!r} cannot be the name of a tool\nWrite a letter, then letters, digits, - or single _."
         )
-    from forge.core.registry import ToolRegistry
-    from forge.scripts.folder import scripts
-    from forge.tools import built_ins
 
     for tool in built_ins(ToolRegistry()):
         if name in (tool.spec.name, *tool.spec.aliases):
