@@ -1,7 +1,7 @@
 """A process that has imported Forge already. Every program asked for is a fork of it, so that it starts at once.
 
-pytest-xdist has nothing like it. The 1,135 quick tests of `tests/cli` took 114 s of CPU and 9 minutes with it, 220 s and
-24 minutes without it, one after the other on two busy cores.
+pytest-xdist has nothing like it. The 1,135 quick tests of `tests/cli` took 114 s of CPU and 9 minutes with it, 220 s
+and 24 minutes without it, one after the other on two busy cores.
 
 Run as a program: `warm_server.py SOCKET`, the number of a descriptor. `tests/programs.py` writes to the other end.
 """
