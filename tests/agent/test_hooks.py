@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from forge import (
     rules,
     tool,
 )
-from forge.agent import HookDecision, TurnContext
+from forge.agent import HookDecision, LoopSettings, TurnContext
 from forge.core.errors import DefinitionError
 from forge.core.provider import ModelRequest
 from forge.core.tool import Tool
@@ -214,8 +216,18 @@ async def _hang_async(_: object) -> None:
     await asyncio.Event().wait()
 
 
+async def _cancel(_: object) -> None:
+    raise asyncio.CancelledError
+
+
+def _exit(_: object) -> None:
+    raise SystemExit(1)
+
+
 NONSENSE: list[Callable[..., Any]] = [
     _fail,
+    _cancel,
+    _exit,
     lambda ctx: {"block": "no"},
     lambda ctx: True,
     lambda ctx: HookDecision(result="what the tool never said"),
@@ -387,6 +399,7 @@ def test_before_turn_sees_the_run_and_can_end_it() -> None:
 def test_a_broken_hook_before_a_turn_ends_the_run_before_the_model_is_asked() -> None:
     hooks: list[Callable[[TurnContext], Any]] = [
         _fail,
+        _exit,
         lambda ctx: HookDecision(result="x"),
         lambda ctx: HookDecision(prompt="x"),
     ]
@@ -545,3 +558,34 @@ def test_scripts_call_only_chosen_tools() -> None:
             ToolCall("run_code", {"code": code}), "done", code_mode=True, choose_tools=lambda ctx, chosen=chosen: chosen
         )
         assert text in told(agent.run_sync("go"))[0]
+
+
+async def test_another_attempt_at_a_stored_run_gets_the_recorded_decisions() -> None:
+    recorded: dict[tuple[str, int], Any] = {}
+
+    async def attempt(agent: Agent[Any]) -> list[str]:
+        numbers = count()
+
+        async def record(name: str, ask: Callable[[], Any]) -> Any:
+            key = (name, next(numbers))
+            if key not in recorded:
+                recorded[key] = json.loads(json.dumps(await ask()))
+            return recorded[key]
+
+        conversation = agent.begin("go")
+        await agent.drive(agent.executor, conversation, Scope(), LoopSettings(record=record))
+        return [message.text for message in conversation.messages]
+
+    def make_agent(word: str, tools: list[str]) -> Agent[Any]:
+        agent = make([SAVE, ToolCall("shell", {"line": "ls"})], "Done.", "Done.", choose_tools=lambda ctx: tools)
+        agent.before_turn(name="turn")(
+            lambda ctx: HookDecision(context=word, prompt=f"go {word}") if ctx.prompt else None
+        )
+        agent.on_end(name="end")(lambda ctx: HookDecision(block=word) if len(ctx.messages) < 9 else None)
+        return agent
+
+    first = await attempt(make_agent("first", ["save"]))
+    assert "go first" in first
+    assert await attempt(make_agent("second", ["shell"])) == first
+    recorded.clear()
+    assert "go second" in await attempt(make_agent("second", ["shell"]))  # the twin: nothing is recorded

@@ -291,3 +291,27 @@ def test_a_call_of_the_command_line_meets_the_hooks(tmp_path: Path) -> None:
     agent = load_project(tmp_path, config=tmp_path / "forge.yaml").agent(with_model=False)
     result = asyncio.run(agent.call("file_write", {"path": "a.txt", "content": "x"}))
     assert "refused it: a.txt" in result.for_llm
+
+
+def test_a_build_refuses_a_hook_in_a_file_of_the_project_and_takes_an_installed_program(tmp_path: Path) -> None:
+    from forge.project.build.record import BuildOrder
+    from forge.project.build.stages import BuildError, build
+
+    write_project(tmp_path, CHECK, check="pass")
+    order = BuildOrder(config=str(tmp_path / "forge.yaml"), workspace=tmp_path, output=tmp_path / "out")
+    with pytest.raises(BuildError, match="'hooks' is a part of the project"):
+        build(order)
+    write_project(tmp_path, "hooks: {before_call: ['true']}\n")
+    assert build(order).tools
+
+
+def test_hooks_of_the_organisation_count_and_come_last(tmp_path: Path) -> None:
+    file = write_project(tmp_path, "hooks: {before_call: [{command: 'true', name: theirs}]}\n")
+    above = tmp_path / "organisation.yaml"
+    above.write_text("hooks: {before_call: [{command: 'true', name: ours}], on_end: ['true']}\n")
+    configuration = load_configuration(str(file), organisation=str(above))
+    assert [(kind, entry.name) for kind, entry in configuration.all_hooks] == [
+        ("before_call", "theirs"),
+        ("before_call", "ours"),
+        ("on_end", ""),
+    ]

@@ -6,7 +6,7 @@ judged like the model's own arguments. Hooks of turns are called by the loop.
 
 from __future__ import annotations
 
-from asyncio import CancelledError
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from inspect import isawaitable, iscoroutinefunction
@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, TypeVar, overload
 from forge.agent.labels import NOT_FROM_PERSON
 from forge.core.arguments.explain import near
 from forge.core.context import DepsT, RunContext, Scope, ToolContext
-from forge.core.errors import DefinitionError, ErrorKind, ToolError, Waiting
+from forge.core.errors import DefinitionError, ErrorKind, ToolError, Waiting, is_interrupt
 from forge.core.execution.deadline import Deadline, DeadlinePassed
 from forge.core.execution.threads import in_thread
 from forge.core.executor import Next, Step, step_name
@@ -219,9 +219,10 @@ class Hook:
             raise
         except ToolError as error:
             return HookDecision(block=" ".join(filter(None, (error.message, error.suggestion))) or "no reason is given")
-        except CancelledError:
-            raise
-        except Exception as error:
+        except BaseException as error:  # `SystemExit` and a hook that cancels itself included
+            task = asyncio.current_task()
+            if is_interrupt(error) or (isinstance(error, asyncio.CancelledError) and task and task.cancelling()):
+                raise
             raise self._failed(f"failed: {text_of(error)}") from error
         return self.check(said)
 

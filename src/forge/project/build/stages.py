@@ -49,6 +49,17 @@ def resolve(build: Build) -> str:
     return f"{len(build.tools)} tools"
 
 
+def _check_hooks(configuration: Configuration, workspace: Path) -> None:
+    """Refuses hooks whose command names a file of the project: without the file, the hook would refuse everything."""
+    if not configuration.all_hooks:
+        return
+    from forge.project.assemble.hooks import list_protected
+
+    if files := [name for name in list_protected(configuration, workspace) if os.path.lexists(workspace / name)]:
+        problem = f"hooks: {files[0]!r} is a part of the project, which is not part of a build"
+        raise StageRefused([StageProblem(problem, "Install the program in the image, and name it in the command.")])
+
+
 async def _open_sources(build: Build, skills: ActiveSkills) -> None:
     order, here = build.order, build.effective
     configuration = build.configuration.replace(
@@ -65,6 +76,7 @@ async def _open_sources(build: Build, skills: ActiveSkills) -> None:
             )
             for one in own
         )
+    _check_hooks(configuration, order.workspace)
     registry = project_tools(configuration, order.workspace, sources, lambda: skills, dev=dev)
     add_task_tool(registry)
     reports: list[str] = []
