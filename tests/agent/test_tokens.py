@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -248,3 +249,16 @@ def test_a_shorter_history_is_counted_again():
     tally.of(history)
     del history[1:]
     assert tally.of(history) == estimate_messages(history)
+
+
+def test_what_a_provider_left_out_does_not_count():
+    answer = Message("assistant", "Yes.", usage=Usage(input=2_000))
+    edited = replace(answer, extra={"context_edits": [{"kind": "messages", "count": 1}]})
+    history = [Message("user", "word " * 50_000), answer, Message("user", "And?")]
+    assert TokenTally().of(history) > 40_000
+    assert 2_000 < TokenTally().of([history[0], edited, history[2]]) < 2_100  # loaded again
+    growing = history[:1]
+    tally = TokenTally()
+    assert tally.of(growing) > 40_000
+    growing += [edited, history[2]]
+    assert 2_000 < tally.of(growing) < 2_100

@@ -20,6 +20,7 @@ from forge.agent.tokens import estimate, estimate_definition, estimate_messages
 from forge.core.context import CallBudget, Scope, new_session
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.events import (
+    ContextShortened,
     Event,
     MessageReceived,
     Retrying,
@@ -30,7 +31,17 @@ from forge.core.events import (
     TurnFinished,
 )
 from forge.core.executor import GuardStep, ToolExecutor
-from forge.core.messages import BACKGROUND, FOUND, Message, ToolCall, Usage, found_tools, server_calls, unanswered_calls
+from forge.core.messages import (
+    BACKGROUND,
+    FOUND,
+    Message,
+    ToolCall,
+    Usage,
+    context_edits,
+    found_tools,
+    server_calls,
+    unanswered_calls,
+)
 from forge.core.plain_values import text_of, visible
 from forge.core.provider import (
     ModelRequest,
@@ -194,6 +205,8 @@ async def _run_until_end(run: Run) -> RunResult:
         reply = with_unique_ids(reply)
         if made := server_calls(reply):
             reply = _take_server_calls(run, reply, made)
+        if edits := context_edits(reply):
+            _note_edits(run, edits)
         run.conversation.append(reply)
         run.partial.clear()
         run.spent.add(reply.usage, _cost_of_other(run, reply))
@@ -249,6 +262,23 @@ def _take_server_calls(run: Run, reply: Message, calls: Sequence[Mapping[str, An
         _emit(run, ToolStarted(call))
         _emit(run, ToolFinished(call, not one.get("failed"), replace(result, labels=labels)))
     return replace(reply, extra={**reply.extra, LABELS: [list(label) for label in labels]})
+
+
+def _note_edits(run: Run, edits: Sequence[Mapping[str, Any]]) -> None:
+    """Tells what the provider left out of its prompt, once, and counts what its summary cost."""
+    event, seen = ContextShortened(by="provider"), []
+    for one in edits:
+        count, tokens, used = one.get("count", 0), one.get("tokens", 0), one.get("usage")
+        event.outputs += count if one.get("kind") == "results" else 0
+        event.thoughts += count if one.get("kind") == "thinking" else 0
+        event.summaries += count if one.get("kind") == "messages" else 0
+        event.tokens += tokens
+        seen.append((one.get("kind"), count))
+        if isinstance(used, Mapping):
+            run.conversation.paid = run.conversation.paid.plus(Usage(**used))
+    if seen != run.edits:  # a provider repeats what it leaves out with each answer
+        _emit(run, event)
+    run.edits = seen
 
 
 # What functions of the program decide: before a turn, which tools it has, and whether the run may end.
@@ -813,5 +843,6 @@ class Run:
     offered: frozenset[str] | None = None  # the tools that were chosen for this turn; None: all
     is_short_of_calls: bool = False  # the model wanted more than `limits.calls`
     server_tools: list[ServerTool] = field(default_factory=list)  # that the rules allow
+    edits: list[tuple[Any, int]] = field(default_factory=list)  # what the provider left out of its last prompt
     recoveries: int = 0
     cuts: int = 0

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from forge.core.arguments.dialects import openai
-from forge.core.messages import Message
+from forge.core.messages import Message, context_edits
 from forge.core.plain_values import plain
 from forge.core.provider import name_model
 from forge.core.spec import ToolSpec
@@ -242,16 +242,25 @@ class TokenTally:
     def of(self, messages: Sequence[Message]) -> int:
         if messages is not self._messages or len(messages) < self._seen:
             self._messages, self._seen = messages, len(messages)
-            self._tokens = estimate_messages(messages, self._weights)
+            self._tokens = self._estimate(messages)
         for index in range(self._seen, len(messages)):
             message = messages[index]
             counted = message.usage.input if message.role == "assistant" else 0
-            if counted * 3 > self._tokens:  # some servers count only what they had not cached
+            if counted and context_edits(message):  # the provider saw less than the history holds
+                self._tokens, self._beside = counted, 0
+            elif counted * 3 > self._tokens:  # some servers count only what they had not cached
                 self._beside = max(0, counted - self._tokens)
                 self._tokens = min(counted, self._tokens)
             self._tokens += estimate_message(message, self._weights)
         self._seen = len(messages)
         return self._tokens + self._beside
+
+    def _estimate(self, messages: Sequence[Message]) -> int:
+        for at in range(len(messages) - 1, -1, -1):
+            if messages[at].usage.input and context_edits(messages[at]):
+                self._beside = 0
+                return messages[at].usage.input + estimate_messages(messages[at:], self._weights)
+        return estimate_messages(messages, self._weights)
 
 
 _known: dict[int, tuple[Message, int, Weights]] = {}  # by identity: a message cannot be hashed, nor referred to weakly

@@ -336,6 +336,8 @@ class ContextShortened(Event):
         outputs: old outputs that were replaced by notes.
         summaries: 1 where older messages became a summary.
         tokens: what references and notes save in each later request, about.
+        thoughts: turns whose reasoning was left out.
+        by: "provider" if the model's provider did it, as `options={"context_management": …}` asks for.
 
     Example:
         >>> ContextShortened(outputs=12, tokens=20_400).to_dict()["outputs"]
@@ -347,6 +349,8 @@ class ContextShortened(Event):
     outputs: int = 0
     summaries: int = 0
     tokens: int = 0
+    thoughts: int = 0
+    by: str = ""
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -22,6 +22,7 @@ SENT = "sent"  # in `Message.extra`: a person sent it while the run was in progr
 BACKGROUND = "background"  # in `Message.extra`: the id of the call whose background work the message reports
 SUMMARY_HEADING = "[Summary of the conversation so far, in place of its older messages]"
 SERVER_CALLS = "server_calls"  # in `Message.extra` of an answer: the calls that the provider made itself
+CONTEXT_EDITS = "context_edits"  # in `Message.extra` of an answer: what the provider left out of its prompt
 FOUND = "found_tools"  # in `Message.extra` of a search's result: the hidden tools that it found
 
 
@@ -188,6 +189,12 @@ def server_calls(message: Message) -> list[Mapping[str, Any]]:
     """Returns the calls that the provider made while it answered: `name`, `id`, `input`, and the result as `text`."""
     calls = message.extra.get(SERVER_CALLS) if message.extra and message.role == "assistant" else None
     return [one for one in calls if isinstance(one, Mapping) and isinstance(one.get("name"), str)] if calls else []
+
+
+def context_edits(message: Message) -> list[Mapping[str, Any]]:
+    """Returns what the provider left out before it answered: the `kind` (results, thinking, messages) and `count`."""
+    edits = message.extra.get(CONTEXT_EDITS) if message.extra and message.role == "assistant" else None
+    return [one for one in edits if isinstance(one, Mapping)] if edits else []
 
 
 # Converts a message to JSON and back, for the rows of the session store and for exports.

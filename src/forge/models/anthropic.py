@@ -12,21 +12,22 @@ from typing import Any
 
 from forge.core.errors import ErrorKind
 from forge.core.events import ReasoningDelta, TextDelta, ToolArgumentsDelta
-from forge.core.messages import Finish, Message, ToolCall, Usage, found_tools
+from forge.core.messages import CONTEXT_EDITS, Finish, Message, ToolCall, Usage, found_tools
 from forge.core.plain_values import sendable
 from forge.core.provider import ModelRequest, ProviderError
 from forge.core.result import Attachment
-from forge.models.http.events import Delta, SentEvent, StreamedAnswer, list_in, object_in, read_json
+from forge.models.http.events import Delta, SentEvent, StreamedAnswer, count_of, list_in, object_in, read_json
 from forge.models.http.model import Exchange, HttpModel
 from forge.models.http.outgoing import add_key_advice
 from forge.models.known_models import add_model_advice
 from forge.models.server_tools import note_calls, read_anthropic_calls, spell_for_anthropic
-from forge.models.turns import Block, Turns, describe_file, media_type_of, read_saved
+from forge.models.turns import Block, Turns, describe_file, media_type_of, read_edits, read_saved
 
 DEFAULT_URL = "https://api.anthropic.com"
 # not Claude 3, and not the first ones of Claude 4
 _NEWER = re.compile(r"claude-(?!\d)(?!(?:sonnet|opus)-4(?:-0|-2025|$))")
 _REFERENCE_REFUSED = re.compile(r"tool_reference|tool reference|defer_loading", re.I)
+EDITS_BETA, COMPACTION_BETA = "context-management-2025-06-27", "compact-2026-01-12"
 MOST_PAUSES = 10  # times the server may pause and continue in another request
 
 
@@ -117,6 +118,13 @@ class Anthropic(HttpModel):
         rest = replace(request, messages=[*request.messages, message])
         return self._ask(rest, exchange.answer, exchange.state + 1)
 
+    def _headers_for(self, body: Mapping[str, Any]) -> Mapping[str, str]:
+        if "context_management" not in body:
+            return self._headers
+        compacts = any(one["type"].startswith("compact") for one in body["context_management"]["edits"])
+        named = [self._headers.get("anthropic-beta", ""), EDITS_BETA, COMPACTION_BETA if compacts else ""]
+        return {**self._headers, "anthropic-beta": ",".join(filter(None, named))}
+
     async def _recover(self, error: ProviderError, exchange: Exchange, request: ModelRequest) -> Exchange:
         refused = error.status == 400 and _REFERENCE_REFUSED.search(error.message) is not None
         if self.loads_found_tools and refused and not exchange.state and request.found:
@@ -192,6 +200,8 @@ def request_body(
     if request.server_tools:
         tools += spell_for_anthropic(request, f"anthropic:{model}")
     thinking = _take_effort(options, thinking)
+    if edits := _write_edits(options.pop("context_management", None), model):
+        options["context_management"] = {"edits": edits}
     if output := write_output(options.pop("response_format", None)):
         options["output_config"] = {**options.get("output_config", {}), **output}
     choice = _tool_choice(options.pop("tool_choice", None), options.pop("parallel_tool_calls", True))
@@ -213,6 +223,21 @@ def request_body(
         "messages": _mark_turns(turns),
     }
     return {**body, **options, "stream": True}
+
+
+def _write_edits(given: Any, model: str) -> list[Any]:
+    """Returns the edits that the provider makes of its prompt: ours in its words, or its own as they are."""
+    if isinstance(given, Mapping) and "edits" in given:
+        return list(given["edits"])
+    wanted = read_edits(given, f"anthropic:{model}", ("clear_thinking", "clear_results", "compact"))
+    kinds = {"clear_results": "clear_tool_uses_20250919", "compact": "compact_20260112"}
+    edits: list[Any] = []
+    if turns := wanted.pop("clear_thinking", 0):  # the API wants it first
+        edits.append({"type": "clear_thinking_20251015", "keep": {"type": "thinking_turns", "value": turns}})
+    for name, kind in kinds.items():
+        if tokens := wanted.get(name):
+            edits.append({"type": kind, "trigger": {"type": "input_tokens", "value": tokens}})
+    return edits
 
 
 def asks_to_think(body: Mapping[str, Any]) -> bool:
@@ -302,7 +327,9 @@ def _write_history(
     messages: Sequence[Message], spelling: _AnthropicSpelling, *, paused: bool
 ) -> tuple[list[Block], list[Block]]:
     turns = Turns(spelling)
-    for message in messages:
+    unread = max((at for at, message in enumerate(messages) if spelling.is_compacted(message)), default=0)
+    for at, message in enumerate(messages):
+        spelling.is_read = at >= unread  # the API does not look at what comes before its summary
         turns.add(message)
     return [spelling.text_block(text) for text in turns.system], turns.finish(paused=paused)
 
@@ -316,6 +343,14 @@ class _AnthropicSpelling:
         self._origin, self.thinks = origin, thinks
         self._loads = loads  # tools that a search may load
         self.loaded: set[str] = set()  # those that a result in the history loads
+        self.is_read = True
+
+    def is_compacted(self, message: Message) -> bool:
+        """Returns whether an answer begins with the provider's summary of everything before it."""
+        if not message.extra or CONTEXT_EDITS not in message.extra:
+            return False
+        blocks = read_saved(message, EXTRA_KEY, self._origin).get("blocks", ())
+        return any(block["type"] == "compaction" and block.get("content") for block in blocks)
 
     def entries(self, message: Message) -> Sequence[Mapping[str, Any]]:
         saved = read_saved(message, EXTRA_KEY, self._origin)
@@ -353,7 +388,7 @@ class _AnthropicSpelling:
         return {"type": "tool_use", "id": id, "name": name, "input": arguments}
 
     def result_blocks(self, id: str, name: str, message: Message) -> tuple[Block, list[Block]]:
-        if self._loads and (found := [one for one in found_tools(message) if one in self._loads]):
+        if self._loads and self.is_read and (found := [one for one in found_tools(message) if one in self._loads]):
             self.loaded.update(found)
             references = [{"type": "tool_reference", "tool_name": one} for one in found]
             return {"type": "tool_result", "tool_use_id": id, "content": references}, []
@@ -474,6 +509,8 @@ class MessagesReader(StreamedAnswer):
         self._details: Any = None
         self._counts: dict[str, int] = {}
         self._paid = Usage()  # for responses that are over
+        self._edits: list[Any] = []  # that the provider made of its prompt
+        self._compaction = Usage()  # for its summary
 
     def continue_response(self) -> None:
         """Prepares for another response that continues this one."""
@@ -493,11 +530,13 @@ class MessagesReader(StreamedAnswer):
                 return self._grow(data.get("index"), object_in(data, "delta"))
             case "message_delta":
                 self._count(data)
+                self._edits = list_in(object_in(data, "context_management"), "applied_edits") or self._edits
                 self._stop(object_in(data, "delta"))
             case "message_stop":
                 self.done = True
             case "message" if "content" in data:  # a server that does not stream
                 self._count(data)
+                self._edits = list_in(object_in(data, "context_management"), "applied_edits")
                 self._stop(data)
                 self.done = True
                 blocks = [block for block in list_in(data, "content") if isinstance(block, dict)]
@@ -539,8 +578,21 @@ class MessagesReader(StreamedAnswer):
             tuple(calls),
             finish=finish or ("calls" if calls else "stop"),
             usage=self._usage,
-            extra=note_calls({EXTRA_KEY: extra} if extra else {}, calls_made),
+            extra=self._with_edits(note_calls({EXTRA_KEY: extra} if extra else {}, calls_made)),
         )
+
+    def _with_edits(self, extra: dict[str, Any]) -> dict[str, Any]:
+        """Returns what a message carries, with what the provider left out of its prompt."""
+        found: list[dict[str, Any]] = []
+        for one in self._edits:
+            if isinstance(one, Mapping):
+                kind = "thinking" if "thinking" in _as_text(one.get("type")) else "results"
+                counts = one.get("cleared_tool_uses", one.get("cleared_thinking_turns"))
+                tokens = count_of(one.get("cleared_input_tokens"))
+                found.append({"kind": kind, "count": count_of(counts), "tokens": tokens})
+        if any(block.kind == "compaction" and block.start.get("content") for block in self._blocks):
+            found.append({"kind": "messages", "count": 1, "usage": self._compaction._asdict()})
+        return {**extra, CONTEXT_EDITS: found} if found else extra
 
     def _read(self, event: SentEvent) -> dict[str, Any]:
         try:
@@ -584,7 +636,9 @@ class MessagesReader(StreamedAnswer):
             piece = sendable(_as_text(delta.get(name)))
             block.pieces.setdefault(name, []).append(piece)
             return _delta(kind, block, piece) if piece else ()
-        if kind == "citations_delta":
+        if kind == "compaction_delta":
+            block.start |= {key: delta[key] for key in ("content", "encrypted_content") if delta.get(key) is not None}
+        elif kind == "citations_delta":
             block.citations.append(delta.get("citation"))
         else:
             block.is_known = False
@@ -597,18 +651,26 @@ class MessagesReader(StreamedAnswer):
     def _count(self, data: dict[str, Any]) -> None:
         """Stores the counts. They are totals, so a later count replaces an earlier one."""
         usage = object_in(data, "usage")
+        for one in list_in(usage, "iterations"):
+            if isinstance(one, Mapping) and one.get("type") == "compaction":  # not part of the other counts
+                self._compaction = _read_usage(one)
         self._counts |= {name: count for name, count in usage.items() if type(count) is int and count >= 0}
 
     @property
     def _usage(self) -> Usage:
-        count = self._counts.get
-        cached = count("cache_read_input_tokens", 0)
-        written = count("cache_creation_input_tokens", 0)
-        total = count("input_tokens", 0) + written + cached
-        return self._paid.plus(Usage(total, count("output_tokens", 0), cached, written))
+        return self._paid.plus(_read_usage(self._counts))
 
     def _garbled_error(self, what: str) -> ProviderError:
         return ProviderError(f"{self._action}: {what}", ErrorKind.SYSTEM, "Try again in a moment.", passing=True)
+
+
+def _read_usage(counts: Mapping[str, Any]) -> Usage:
+    cached, written = (
+        count_of(counts.get("cache_read_input_tokens")),
+        count_of(counts.get("cache_creation_input_tokens")),
+    )
+    total = count_of(counts.get("input_tokens")) + written + cached
+    return Usage(total, count_of(counts.get("output_tokens")), cached, written)
 
 
 def _delta(kind: str, block: _Block, piece: str) -> Deltas:

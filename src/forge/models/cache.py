@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from forge.core.messages import SUMMARY_HEADING, Message, Usage, export_message
+from forge.core.messages import SUMMARY_HEADING, Message, Usage, context_edits, export_message
 from forge.core.plain_values import visible
 from forge.core.provider import ModelRequest, Provider, StreamPart, name_model
 
@@ -120,6 +120,8 @@ class ExplainedModel:
         before = self._before.get(request.session)
         self._before[request.session] = asked
         again, cause = _explain(before, asked, message.usage) if before is not None else (0, "")
+        if again > SMALL and context_edits(message):
+            cause = "context edited by the provider"
         model = str(body.get("model") or name_model(self.provider)[1])
         used = message.usage
         self.turns.append(

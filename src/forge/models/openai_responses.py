@@ -11,7 +11,7 @@ from typing import Any, Unpack
 
 from forge.core.errors import ErrorKind
 from forge.core.events import ReasoningDelta, TextDelta, ToolArgumentsDelta
-from forge.core.messages import Finish, Message, ToolCall, Usage, found_tools
+from forge.core.messages import CONTEXT_EDITS, Finish, Message, ToolCall, Usage, found_tools
 from forge.core.plain_values import sendable
 from forge.core.provider import ModelRequest, ProviderError
 from forge.core.result import Attachment
@@ -35,7 +35,7 @@ from forge.models.server_tools import (
     spell_for_openai,
     text_for_others,
 )
-from forge.models.turns import describe_file, media_type_of, read_object
+from forge.models.turns import describe_file, media_type_of, read_edits, read_object
 
 THINKING = 300.0  # seconds between two pieces of the answer of a model that reasons
 
@@ -153,6 +153,7 @@ EXTRA_KEY = "openai-responses"
 _OURS = (
     *("input", "model", "stream", "timeout", "tool_choice", "parallel_tool_calls", "max_tokens", "tools"),
     *("max_completion_tokens", "reasoning", "reasoning_effort", "response_format", "text", "verbosity"),
+    "context_management",
 )
 _ONLY_IN_CHAT = ("stop", "seed", "frequency_penalty", "presence_penalty", "logit_bias", "n", "stream_options")
 _CHOICES = ("auto", "none", "required")
@@ -193,6 +194,7 @@ def request_body(request: ModelRequest, spelling: ResponsesFormat) -> Item:
         **_tools([*history.write_tools(definitions), *spell_for_openai(request)], given, spelling),
         **_with_results(_reasoning(given, spelling), request, given),
         **_text_settings(given),
+        **_write_edits(given.get("context_management"), spelling.model),
     }
     if spelling.has_cache_key and "prompt_cache_key" not in spelling.without:
         body["prompt_cache_key"] = _cache_key(instructions, items)
@@ -236,6 +238,14 @@ def _with_results(body: Item, request: ModelRequest, given: Mapping[str, Any]) -
     """Asks for the results of the server's own tools, unless the options say what to include."""
     wanted = [OPENAI_RESULTS[tool.kind] for tool in request.server_tools]
     return {**body, "include": [*body.get("include", ()), *wanted]} if wanted and "include" not in given else body
+
+
+def _write_edits(given: Any, model: str) -> Item:
+    """Returns how the provider shortens its prompt: in our words, or its own list as it is."""
+    if isinstance(given, list):
+        return {"context_management": given} if given else {}
+    wanted = read_edits(given, f"openai-responses:{model}", ("compact",))
+    return {"context_management": [{"type": "compaction", "compact_threshold": wanted["compact"]}]} if wanted else {}
 
 
 def _text_settings(given: Mapping[str, Any]) -> Item:
@@ -318,7 +328,16 @@ class _History:
                 role = "developer" if message.role == "system" else "user"
                 self._items.append(_said(role, _content(message.text, message.attachments, in_prompt=True)))
         self._end_results()
+        self._drop_compacted()
         return "\n\n".join(text for text in self._instructions if text.strip()), self._items
+
+    def _drop_compacted(self) -> None:
+        """Leaves out what the server's last summary holds. Tools that were loaded before it go beside the history."""
+        last = max((at for at, item in enumerate(self._items) if item["type"] == "compaction"), default=0)
+        if last:
+            outputs = [item for item in self._items[:last] if item["type"] == "tool_search_output"]
+            self._loaded -= {one["name"] for item in outputs for one in item["tools"]}
+            del self._items[:last]
 
     def write_tools(self, definitions: Sequence[Item]) -> list[Item]:
         """Returns the definitions that go beside the history: not those that it loads. It follows `of`."""
@@ -532,8 +551,12 @@ class ResponsesReader(StreamedAnswer):
             tuple(calls),
             finish="calls" if calls and finish == "stop" else finish,
             usage=_usage(self._response.get("usage")),
-            extra=note_calls(
-                {} if is_plain else {EXTRA_KEY: {"from": self._origin, "items": entries}}, read_openai_calls(entries)
+            extra=_note_compaction(
+                note_calls(
+                    {} if is_plain else {EXTRA_KEY: {"from": self._origin, "items": entries}},
+                    read_openai_calls(entries),
+                ),
+                entries,
             ),
         )
 
@@ -636,6 +659,12 @@ def _saved_item(item: _OutputItem) -> dict[str, Any]:
     if item.kind == "reasoning":
         return kept if kept.get("encrypted_content") or kept.get("content") else {}
     return kept
+
+
+def _note_compaction(extra: dict[str, Any], entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns what a message carries, with a note that the server summarised what came before."""
+    summaries = sum(entry["type"] == "compaction" for entry in entries)
+    return {**extra, CONTEXT_EDITS: [{"kind": "messages", "count": summaries}]} if summaries else extra
 
 
 def _usage(found: Any) -> Usage:

@@ -10,8 +10,10 @@ from typing import Any, Protocol
 
 import pydantic_core
 
+from forge.core.errors import ErrorKind
 from forge.core.messages import SERVER_CALLS, Message, ToolCall
 from forge.core.plain_values import plain, sendable
+from forge.core.provider import ProviderError
 from forge.core.result import Attachment
 from forge.models.server_tools import text_for_others
 
@@ -172,6 +174,20 @@ def read_saved(message: Message, key: str, origin: str) -> Mapping[str, Any]:
     """Returns what an API saved beside its answer; nothing if the answer has another origin."""
     saved = message.extra.get(key)
     return saved if isinstance(saved, Mapping) and saved.get("from") == origin else {}
+
+
+def read_edits(given: Any, model: str, known: Sequence[str]) -> dict[str, int]:
+    """Returns the option `context_management` in Forge's words: edits with their numbers. Raises `ProviderError`."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        given = {str(given)[:40]: 0}
+    for name, value in given.items():
+        if name not in known or type(value) is not int or value < 1:
+            message = f"asking {model}: the option context_management cannot have {name}: {str(value)[:40]!r}"
+            hint = f"It takes {', '.join(known)}, each with a number above zero, or the API's own form."
+            raise ProviderError(message, ErrorKind.VALIDATION, hint)
+    return dict(given)
 
 
 def fit_name(name: str) -> str:

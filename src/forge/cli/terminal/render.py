@@ -389,11 +389,12 @@ def describe_reconciled(event: ToolReconciled) -> str:
 
 def describe_shortening(event: ContextShortened) -> str:
     """Renders what the model is not sent: `not sent again: 12 old outputs, about 20,400 tokens`."""
-    counts = [(event.outputs, "old output"), (event.repeats, "repeated result")]
+    counts = [(event.outputs, "old output"), (event.repeats, "repeated result"), (event.thoughts, "old thought")]
     parts = [f"{count} {words}{'s' if count > 1 else ''}" for count, words in counts if count]
     if event.summaries:
         parts.append("older messages, which are a summary now")
-    return f"not sent again: {', '.join(parts)}" + (f", about {event.tokens:,} tokens" if event.tokens else "")
+    how = "left out by the provider" if event.by else "not sent again"
+    return f"{how}: {', '.join(parts)}" + (f", about {event.tokens:,} tokens" if event.tokens else "")
 
 
 def describe_call(call: ToolCall) -> str:

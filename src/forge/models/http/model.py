@@ -101,13 +101,17 @@ class HttpModel:
         timeout = time_allowed(options)
         return post_stream(
             self._url,
-            headers=self._headers,
+            headers=self._headers_for(body),
             body=body,
             label=f"{self.label}:{self.model}",
             timeout=timeout,
             silence=self._silence(timeout, options),
             sign=self._sign,
         )
+
+    def _headers_for(self, body: Mapping[str, Any]) -> Mapping[str, str]:
+        """Returns the headers of a request."""
+        return self._headers
 
     def _error(self, error: Any) -> ProviderError:
         """Returns the error for an error object inside a stream."""
