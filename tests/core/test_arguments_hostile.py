@@ -96,7 +96,7 @@ HOSTILE: dict[str, Any] = {
     "20,000 wrong items": lambda: json.dumps({"numbers": ["x"] * MANY}),
     "20,000 wrong choices": lambda: json.dumps({"choices": ["alpa"] * MANY}),
     "20,000 items wrong in two ways": lambda: json.dumps({"either": ["x"] * MANY}),
-    "20,000 wrong trees": lambda: json.dumps({"tree": {"children": [{"name": 1}] * MANY}}),
+    "20,000 wrong trees": lambda: json.dumps({"tree": {"children": [{"name": 1.5}] * MANY}}),
     "20,000 near misses": lambda: {f"numbr{n}": 1 for n in range(20_000)} | {"number": "x"},
     "a long list of long texts": lambda: {f"unknown{n}": "é" * 1_000 for n in range(100)} | {"number": "x"},
 }

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as some
 from pydantic import BeforeValidator
 
-from forge.core.arguments.repair import Repairing
+from forge.core.arguments.repair import SecondReading
 from forge.core.errors import ToolError
 from forge.core.tool import Tool, tool
 
@@ -30,16 +30,27 @@ def checked(count: Annotated[int, BeforeValidator(lambda value: 7 if value == "s
     return "taken"
 
 
+def _read_hex(value: object) -> object:
+    return int(value, 16) if isinstance(value, str) and value.isdecimal() and value.isascii() else value
+
+
+def in_hex(mask: Annotated[int, BeforeValidator(_read_hex)], name: str) -> str:
+    """Take."""
+    return "taken"
+
+
 def none() -> str:
     """Take."""
     return "taken"
 
 
 ALIASES = {"number": "count", "title": "name", "action": "size", "Size": "deep"}  # Size also spells another parameter
-TOOLS: dict[str, Tool] = {one.__name__: tool(one) for one in (plain, mixed, checked, none)}
+TOOLS: dict[str, Tool] = {one.__name__: tool(one) for one in (plain, mixed, checked, in_hex, none)}
 TOOLS["aliased"] = tool(argument_aliases=ALIASES)(plain)
 TOOLS["values"] = tool(repairs={"values"})(plain)
-NAMES = "count Count COUNT name Name deep Deep size Size SIZE number Number title action most ratio tags other".split()
+NAMES = (
+    "count Count COUNT name Name deep Deep size Size SIZE number Number title action most ratio tags other mask".split()
+)
 NAMES += ["input", "arguments"]
 VALUES = some.none() | some.booleans() | some.integers() | some.floats(allow_nan=False, allow_infinity=False)
 VALUES |= some.sampled_from(
@@ -76,9 +87,10 @@ def read(one: Tool, sent: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("name", TOOLS)
 @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(sent=CALLS)
+@example(sent={"mask": "10", "Name": "x"})
 @example(sent={"action": "plain", "arguments": {"count": 1, "name": "x"}})
 def test_the_quick_way_repairs_as_the_general_way_does(name, sent):
     quickly = read(TOOLS[name], sent)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Repairing, "repair_quickly", lambda self, sent: None)
+        patch.setattr(SecondReading, "_repair_quickly", lambda self, sent: None)
         assert read(TOOLS[name], sent) == quickly

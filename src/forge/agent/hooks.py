@@ -13,7 +13,7 @@ from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from forge.agent.labels import NOT_FROM_PERSON
-from forge.core.arguments.explain import near
+from forge.core.arguments.names import near
 from forge.core.context import DepsT, RunContext, Scope, ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError, Waiting, is_interrupt
 from forge.core.execution.deadline import Deadline, DeadlinePassed

@@ -21,7 +21,7 @@ from threading import Lock
 from typing import Any, Self
 
 from forge.agent.conversation import Conversation
-from forge.core.arguments.explain import near
+from forge.core.arguments.names import near
 from forge.core.context import entered
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message, export_message, import_message, pack_message, unpack_message

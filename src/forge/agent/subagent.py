@@ -20,7 +20,7 @@ from forge.agent.loop import LoopSettings
 from forge.agent.output import Structured
 from forge.agent.quarantine import QuarantinedTask, quarantine_task, read_shape
 from forge.agent.result import RunResult
-from forge.core.arguments.explain import near
+from forge.core.arguments.names import near
 from forge.core.context import ClosedGate, Scope, ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.execution.background import BackgroundWork

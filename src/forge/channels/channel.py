@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol, TextIO
 
-from forge.core.arguments.explain import near
+from forge.core.arguments.names import near
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import sendable
 from forge.core.result import Attachment

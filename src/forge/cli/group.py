@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from forge.cli.options import Options
-from forge.core.arguments.explain import near
+from forge.core.arguments.names import near
 
 LONGEST_SUMMARY = 1_000  # characters: more than any command's first sentence has
 

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from forge.core.arguments.call_style import takes
-from forge.core.arguments.explain import close_names, near
+from forge.core.arguments.names import find_close_names, near
 from forge.core.context import Scope
 from forge.core.errors import DefinitionError
 from forge.core.result import Attachment, ToolResult
@@ -313,7 +313,7 @@ def _find_misspelt(key: str) -> str:
     """Returns the option that an attribute probably misspells: a tool that wants confirmation must not run without."""
     if key.startswith("_") or len(key) < _SHORTEST_MISSPELT:
         return ""
-    return next(iter(close_names(key, _SAFETY, False)), "")
+    return next(iter(find_close_names(key, _SAFETY, False)), "")
 
 
 def with_attributes(spec: ToolSpec, stated: Mapping[str, Any], own: Mapping[str, Any]) -> ToolSpec:

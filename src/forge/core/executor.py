@@ -12,7 +12,7 @@ from traceback import format_exception
 from typing import Any, Protocol
 
 from forge.core.activity import ActivityStream
-from forge.core.arguments.explain import Repaired
+from forge.core.arguments.read import Repaired
 from forge.core.context import Gate, Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting, find_until_then, is_interrupt
 from forge.core.events import ToolCompleted, ToolFailed, ToolFinished, ToolStarted

@@ -139,6 +139,26 @@ def _slots(kind: type) -> tuple[str, ...]:
     return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
+_JSON_TYPES: dict[type, str] = {
+    type(None): "null",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    list: "array",
+    tuple: "array",
+    set: "array",
+}
+
+
+def json_type(value: Any) -> str:
+    return _JSON_TYPES.get(type(value), "object")
+
+
+def article(noun: str) -> str:
+    return f"an {noun}" if noun[0] in "aeio" else f"a {noun}"
+
+
 def brief(value: Any, depth: int = 0) -> str:
     """Renders a value as a person would write it, in a few words however large it is."""
     if type(value) is str:

@@ -26,7 +26,7 @@ from typing import (
 )
 
 from forge.core.arguments.call_style import CallStyle, call_style
-from forge.core.arguments.explain import fold_name, near
+from forge.core.arguments.names import fold_name, near
 from forge.core.arguments.outline import flatten_schema, is_flat
 from forge.core.arguments.parameters import Setting
 from forge.core.arguments.signature import (

@@ -18,7 +18,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from forge.core.arguments.explain import near
+from forge.core.arguments.names import near
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import LONGEST_ORIGIN, Label, merge_labels, read_labels

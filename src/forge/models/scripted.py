@@ -11,7 +11,7 @@ from operator import eq
 from pathlib import Path
 from typing import Any, NamedTuple, Self, overload
 
-from forge.core.arguments.explain import near
+from forge.core.arguments.names import near
 from forge.core.errors import ErrorKind
 from forge.core.events import ReasoningDelta, Retrying, TextDelta, ToolArgumentsDelta
 from forge.core.messages import Message, ToolCall, Usage

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from forge.core.arguments.explain import near
+from forge.core.arguments.names import near
 from forge.core.errors import ErrorKind
 from forge.core.provider import ModelRequest, NotSetUp, Provider, ProviderError, StreamPart
 

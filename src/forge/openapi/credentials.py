@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, cast
 from urllib.parse import quote
 
-from forge.core.arguments.explain import near
+from forge.core.arguments.names import near
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.secrets import SHORTEST
 from forge.openapi.document import BrokenOperation, Document

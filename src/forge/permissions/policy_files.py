@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from forge.core.arguments.explain import near
+from forge.core.arguments.names import near
 from forge.core.yaml import LARGEST_YAML, Unreadable, bounded_text, bounded_yaml, safe_loader
 from forge.permissions.rules import LAYERS, SYNTAX, PolicyError, RuleEntry, without_comment
 

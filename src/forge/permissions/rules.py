@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from forge.core.arguments.explain import near
+from forge.core.arguments.names import near
 from forge.core.context import Scope
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions.conditions import CONDITIONS, CallLabels

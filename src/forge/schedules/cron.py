@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from forge.core.arguments.explain import near
+from forge.core.arguments.names import near
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief
 from forge.core.time_zones import zone_name, zone_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from forge.core.arguments.explain import near
+from forge.core.arguments.names import near
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief, clip_bytes, sendable
 from forge.schedules.cron import Cron

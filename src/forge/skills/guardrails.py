@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from forge.core.arguments.explain import near
+from forge.core.arguments.names import near
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import sendable

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from forge.core.arguments.explain import near
+from forge.core.arguments.names import near
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.yaml import LARGEST_YAML, Unreadable, bounded_yaml, safe_loader
 from forge.process.environment import find_trusted_program

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, SupportsIndex, overload
 
-from forge.core.arguments.explain import near
+from forge.core.arguments.names import near
 from forge.core.events import Event, ToolFinished
 from forge.core.messages import Message, ToolCall, render_call
 from forge.core.plain_values import brief

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from types import EllipsisType
 from typing import Annotated, Any
 
-from forge.core.arguments.explain import near
+from forge.core.arguments.names import near
 from forge.core.arguments.parameters import ParameterLimits
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
-from forge.core.arguments.explain import near
+from forge.core.arguments.names import near
 from forge.core.arguments.parameters import ParameterLimits
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult

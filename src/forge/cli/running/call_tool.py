@@ -23,9 +23,10 @@ from forge.cli.terminal.answer_lines import MAX_LINE, answer_lines
 from forge.cli.terminal.approve import ask_on_terminal
 from forge.cli.terminal.keyboard import read_all, read_some, write_all, write_soon
 from forge.cli.terminal.print_result import as_line, as_text
-from forge.core.arguments.explain import json_type, near
+from forge.core.arguments.names import near
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import ToolCall
+from forge.core.plain_values import json_type
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
 from forge.permissions.questions import Approver, Decision, approve_all, nobody

@@ -22,7 +22,7 @@ from forge.cli.running.chat_session import ChatSession, RunFlags, is_plain, open
 from forge.cli.running.tool_names import describe_permissions
 from forge.cli.terminal.keyboard import Keyboard
 from forge.cli.terminal.print_result import as_text, clip, harmless
-from forge.core.arguments.explain import near
+from forge.core.arguments.names import near
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.extras import is_installed

@@ -8,7 +8,7 @@ import click
 
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
-from forge.core.arguments.explain import near
+from forge.core.arguments.names import near
 from forge.core.errors import ToolError
 from forge.core.registry import ToolRegistry
 from forge.core.spec import Category, ToolSpec

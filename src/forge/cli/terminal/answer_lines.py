@@ -13,12 +13,12 @@ from uuid import uuid4
 from pydantic_core import from_json
 
 from forge.cli.terminal.print_result import as_line
-from forge.core.arguments.explain import article, json_type, near
+from forge.core.arguments.names import near
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
-from forge.core.plain_values import text_of
+from forge.core.plain_values import article, json_type, text_of
 from forge.core.result import ToolResult
 from forge.core.spec import Permission
 from forge.core.tool import UnavailableTool

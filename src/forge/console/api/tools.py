@@ -15,7 +15,7 @@ from forge.console.api.runs import call_tool as call_as_run
 from forge.console.console_state import ConsoleState
 from forge.core.arguments.dialects import openai
 from forge.core.arguments.example import example_arguments
-from forge.core.arguments.explain import near
+from forge.core.arguments.names import near
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import Next, ToolExecutor, step_name

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace, UnionType
 from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from forge.core.arguments.explain import near
+from forge.core.arguments.names import near
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 
 _ALL_AT_ONCE = frozenset({"args", "arguments", "input", "inputs", "parameters", "params"})

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Literal
 from urllib.parse import unquote
 
+from forge.core.arguments.names import Names
 from forge.core.spec import JsonSchema
 
 # Follows the local references of a schema, and counts the cost of following them all.
@@ -267,3 +268,51 @@ def _list(value: Any) -> list[Any]:
 
 def _names(value: Any) -> list[str]:
     return [name for name in _list(value) if isinstance(name, str)]
+
+
+# Finds the names that a schema knows at a path inside the arguments.
+
+
+_MOST_SCHEMAS = 1_000  # that describe one place
+
+
+class NamesByPath:
+    """The names of a schema by path, each looked up once. `aliases` are for the names of the whole."""
+
+    def __init__(self, schema: JsonSchema, aliases: Mapping[str, str]) -> None:
+        self._schema = schema
+        self._aliases = aliases
+        self._found: dict[tuple[str | int, ...], Names] = {}
+
+    def at(self, path: tuple[str | int, ...]) -> Names:
+        """Returns the keys that an object at `path` may have."""
+        if path not in self._found:
+            self._found[path] = self._look(path)
+        return self._found[path]
+
+    @cached_property
+    def _references(self) -> References:
+        return References(self._schema)
+
+    def _look(self, path: tuple[str | int, ...]) -> Names:
+        here = self._references.same_place([self._schema], _MOST_SCHEMAS)
+        for part in path:
+            inside = [one for node in here for one in _schemas_inside(node, part)]
+            here = self._references.same_place(inside, _MOST_SCHEMAS)
+        objects = [node for node in here if isinstance(node.get("properties"), Mapping)]
+        known = dict.fromkeys(name for node in objects for name in node["properties"])
+        required = [name for name in known if all(name in (node.get("required") or ()) for node in objects)]
+        return Names(tuple(known), tuple(required), {} if path else self._aliases)
+
+
+def _schemas_inside(node: Mapping[str, Any], part: str | int) -> list[Any]:
+    """Returns the schemas of one key or item."""
+    if isinstance(part, int):
+        first = node.get("prefixItems")
+        if isinstance(first, list | tuple) and part < len(first):
+            return [first[part]]
+        return [node.get("items")]
+    properties = node.get("properties")
+    if isinstance(properties, Mapping) and part in properties:
+        return [properties[part]]
+    return [node.get("additionalProperties")]

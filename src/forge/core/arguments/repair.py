@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from forge.core.arguments.example import example
+from forge.core.arguments.almost_json import is_written, read_sent, read_written
 from forge.core.arguments.explain import (
     LONGEST_CHOICES,
     MOST_REPAIRED,
-    ArgumentHelp,
     ArgumentProblem,
     FlatProblems,
-    Names,
-    NamesByPath,
     Path,
-    Repaired,
-    check_amount,
+    ToolHelp,
     explain,
-    find_meant_name,
-    fold_name,
     list_choices,
-    make_help,
-    mark_repaired,
     render_path,
     separate_choices,
+    share_parameters,
 )
-from forge.core.arguments.read import is_written, read_sent, read_written, respell
+from forge.core.arguments.names import fold_name
+from forge.core.arguments.read import check_amount, mark_repaired
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief
 from forge.core.spec import REPAIRS, JsonSchema, ToolSpec
@@ -41,9 +35,7 @@ MOST_NOTES = 20  # about what was repaired
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,4000}(?:\.(?:00?|0{4,20}))?")  # 1.000 may be a thousand
 _LONGEST_WHOLE = 10**1_000  # Python writes no longer ones
-_STARTS_NUMBER = frozenset("+-0123456789")
 _SEVERAL = re.compile(r"[,;\n]")  # may separate items
-_NOT_TEXT = ("integer", "number", "boolean")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,3})?")
 
 Check = Callable[[dict[str, Any]], "dict[str, Any] | list[ArgumentProblem]"]
@@ -52,6 +44,8 @@ Check = Callable[[dict[str, Any]], "dict[str, Any] | list[ArgumentProblem]"]
 
 def resolve_aliases(data: dict[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
     """Returns the arguments under their canonical names. An alias beside its name stays."""
+    if not aliases or aliases.keys().isdisjoint(data):
+        return data
     named = dict(data)
     for key in data:
         right = aliases.get(key)
@@ -60,174 +54,102 @@ def resolve_aliases(data: dict[str, Any], aliases: Mapping[str, str]) -> dict[st
     return named
 
 
-def is_hopeless(problems: list[ArgumentProblem]) -> bool:
-    """Returns whether some problem is beyond repair: then the call fails, and no repair is needed."""
-    if len(problems) > MOST_REPAIRED:
-        return True
-    unknown, missing = 0, False
-    contested: set[Path] | None = None
-    for path, kind, expected, value, _ in problems:
-        if kind == "unknown":
-            unknown += 1
-            if unknown > MOST_UNKNOWN:
-                return True
-        elif kind == "missing":
-            missing = True
-        elif value is not None and convert(kind, value, expected) is None:  # null may stand for a default
-            if type(problems) is FlatProblems:
-                return True
-            if contested is None:
-                contested = _find_contested(problems)
-            if path not in contested:
-                return True
-    return missing and not unknown
-
-
-def _find_contested(problems: list[ArgumentProblem]) -> set[Path]:
-    """Returns paths that several problems mention, inside or out: branches of a union, one of which may be repaired."""
-    if len(problems) == 1:
-        return set()
-    seen: set[Path] = set()
-    several: set[Path] = set()
-    for problem in problems:
-        path = problem.path
-        while path:
-            if path in seen:
-                several.add(path)
-            else:
-                seen.add(path)
-            path = path[:-1] if len(path) > 1 else ()
-    return several
-
-
 class Repairing:
     """Repairs the calls of one tool. `schema` is flat: it has the parameters of the whole."""
 
-    __slots__ = (
-        "_is_quick",
-        "_plain_types",
-        "_renamed",
-        "_spellings",
-        "allowed",
-        "check",
-        "names",
-        "names_by_path",
-        "schema",
-        "spec",
-    )  # they are read several times in each wrong call
-
     def __init__(self, spec: ToolSpec, schema: JsonSchema, check: Check) -> None:
-        self.spec, self.schema, self.check = spec, schema, check
-        self.allowed = spec.allowed_repairs
-        self.names = Names(tuple(schema.get("properties") or ()), tuple(schema.get("required") or ()))
-        self.names_by_path = NamesByPath(schema)
-        self._is_quick = self.allowed == REPAIRS
-        self._renamed = {*spec.argument_aliases, *(WRAPPERS | CALLS if "wrapping" in self.allowed else ())}
-        self._plain_types = _find_plain_types(schema.get("properties") or {})
-        self._spellings = _find_spellings(self.names.known, spec.argument_aliases)
+        self._spec, self._check = spec, check
+        self._allowed = spec.allowed_repairs
+        self.help = ToolHelp(spec, schema)
 
-    def has_chance(self, problems: list[ArgumentProblem], sent: Mapping[str, Any]) -> bool:
-        """Returns whether a repair may succeed: no problem is beyond it, or the arguments are under another key."""
-        return self.is_renamed(sent) or (bool(self.allowed) and not is_hopeless(problems))
-
-    def is_renamed(self, sent: Mapping[str, Any]) -> bool:
-        """Returns whether the arguments may be under another key: an alias, or a wrapper."""
-        return not self._renamed.isdisjoint(sent)
-
-    def repair_quickly(self, sent: dict[str, Any]) -> dict[str, Any] | None:
-        """Repairs the common slips without asking the validator for its errors: other spellings, numbers as text.
-
-        None: it is another case, and `repair` decides. Without this way such a call costs 18 times a right one with
-        pydantic alone, instead of 10; the limit in `benchmarks/` is 14.
-        """
-        if not self._is_quick or len(sent) > MOST_UNKNOWN:
-            return None
-        if not self._renamed.isdisjoint(sent):
-            return None if self.spec.argument_aliases else self._unwrap_quickly(sent)
-        types = self._plain_types
-        repaired: dict[str, Any] = {}
-        notes: list[str] = []
-        for key, value in sent.items():
-            expected = types.get(key)
-            if expected is None:
-                name = self._spellings.get(fold_name(key))
-                if name is None or name in sent or name in repaired:
-                    return None
-                notes.append(f"{key[:80]} → {name}")
-                key, expected = name, types[name]
-            if type(value) is str and expected in _NOT_TEXT:
-                if expected == "integer" and _is_short_number(value):
-                    new: Any = int(value)
-                    notes.append(f'{key}: "{value}" → {new}')
-                else:
-                    new = _convert_text(value, expected)
-                    if new is None:
-                        return None
-                    notes.append(f"{key}: {brief(value)} → {brief(new)}")
-                value = new
-            repaired[key] = value
-        found = self.check(repaired) if 0 < len(notes) <= MOST_NOTES else None
-        return mark_repaired(found, notes) if type(found) is dict else None
-
-    def _unwrap_quickly(self, sent: dict[str, Any]) -> dict[str, Any] | None:
-        inside = unwrap(sent, self.names.known, self.spec)
-        found = self.check(inside[1]) if inside is not None else None
-        return mark_repaired(found, [_note_wrapper(inside[0])]) if inside and isinstance(found, dict) else None
-
-    def repair(self, data: dict[str, Any], found: dict[str, Any] | list[ArgumentProblem], notes: list[str]) -> Any:
-        """Repairs what `check` found wrong with the data. Returns the arguments, or the problems that are left.
+    def finish(
+        self, data: dict[str, Any], found: dict[str, Any] | list[ArgumentProblem], notes: list[str]
+    ) -> dict[str, Any]:
+        """Returns the arguments, after repairs of what `check` found wrong with the data. Raises `ToolError`.
 
         `notes` are repairs that were made before.
         """
-        if isinstance(found, list) and "wrapping" in self.allowed:
-            inside = unwrap(data, self.names.known, self.spec)
+        if isinstance(found, list) and "wrapping" in self._allowed and not _WRAPPERS_AND_CALLS.isdisjoint(data):
+            inside = unwrap(data, self.help.names.at(()).known, self._spec)
             if inside is not None:
                 key, data = inside
-                data = resolve_aliases(data, self.spec.argument_aliases)
-                found, notes = self.check(data), [*notes, _note_wrapper(key)]
-        if isinstance(found, list) and self.allowed:
-            found = self._repair_problems(data, found)
-        if isinstance(found, list) or not notes:
-            return found
-        return mark_repaired(found, notes + (found.repaired if isinstance(found, Repaired) else []))
+                data = resolve_aliases(data, self._spec.argument_aliases)
+                found, notes = self._check(data), [*notes, f"took the arguments out of {brief(key)}"]
+        if isinstance(found, list) and self._allowed:
+            found = self._repair(data, found, notes)
+        if isinstance(found, list):
+            raise explain(found, self.help)
+        return mark_repaired(found, notes) if notes else found
 
-    def _repair_problems(self, data: dict[str, Any], problems: list[ArgumentProblem]) -> Any:
-        """Repairs problems without loss. Returns a `Repaired`, or the problems that are left."""
-        repaired: list[str] = []
-        left = problems
+    def _repair(
+        self, data: dict[str, Any], problems: list[ArgumentProblem], notes: list[str]
+    ) -> dict[str, Any] | list[ArgumentProblem]:
+        """Repairs problems without loss, and notes it. Returns the arguments, or the problems that are left."""
+        made: list[str] = []
         for _ in range(3):  # a repaired value may show what is wrong inside it
-            if is_hopeless(left):
-                return left
-            if type(left) is not FlatProblems:
-                left = self._settle_branches(data, left)
-            notes: dict[Path, str] = {}
-            for problem in left:
-                if problem.path not in notes and (note := _repair_problem(data, problem, self)):
-                    notes[problem.path] = note
-            if not notes:
-                return left
-            repaired += notes.values()
-            checked = self.check(data)
-            if not isinstance(checked, list):
-                return mark_repaired(checked, _limit_notes(repaired))
-            left = checked
-        return left
+            converted = _convert_values(problems)
+            if converted is None:
+                return problems
+            if share_parameters(problems):
+                converted = self._settle_branches(data, problems, converted)
+            repaired: dict[Path, str] = {}
+            for problem, new in zip(problems, converted, strict=True):
+                if problem.path not in repaired and (note := self._repair_problem(data, problem, new)):
+                    repaired[problem.path] = note
+            if not repaired:
+                return problems
+            made += repaired.values()
+            found = self._check(data)
+            if not isinstance(found, list):
+                notes += made if len(made) <= MOST_NOTES else [*made[:MOST_NOTES], f"and {len(made) - MOST_NOTES} more"]
+                return found
+            problems = found
+        return problems
 
-    def _settle_branches(self, data: dict[str, Any], problems: list[ArgumentProblem]) -> list[ArgumentProblem]:
-        """Keeps the conversion of a value that fits. Raises `ToolError` where two conversions of one value fit."""
-        by_path: dict[Path, list[ArgumentProblem]] = {}
-        for problem in problems:
-            if problem.path and problem.kind in ("type", "choice") and _convert_value(problem) is not None:
-                by_path.setdefault(problem.path, []).append(problem)
-        dropped: list[ArgumentProblem] = []
-        for path, several in by_path.items():
-            different = [one for n, one in enumerate(several) if _convert_value(one) not in _converted(several[:n])]
-            if len(different) > 1:
-                fitting = [one for one in different if self._fits(data, path, _convert_value(one))]
+    def _repair_problem(self, data: dict[str, Any], problem: ArgumentProblem, new: Any) -> str:
+        """Repairs one problem in place. `new` is its value as it should be. Returns a note about it, or nothing."""
+        path, kind, _, sent, _ = problem
+        if kind == "missing" or not path or ("names" if kind == "unknown" else "values") not in self._allowed:
+            return ""
+        holder: Any = data
+        key = path[-1]
+        try:
+            for part in path[:-1]:
+                holder = holder[part]
+            value = holder[key]
+        except (KeyError, IndexError, TypeError):  # moved by an earlier repair
+            return ""
+        if kind == "unknown":
+            meant = self.help.names.at(path[:-1]).find_meant(str(key), holder)
+            if not meant:
+                return ""
+            holder[meant] = holder.pop(key)
+            return _note_name(path, meant)
+        if value is None and len(path) == 1 and key not in self.help.names.at(()).required:
+            del holder[key]
+            return f"{render_path(path)}: null → the default"
+        if new is None or value != sent:  # changed by an earlier repair
+            return ""
+        holder[key] = new
+        return _note_value(path, value, new)
+
+    def _settle_branches(
+        self, data: dict[str, Any], problems: list[ArgumentProblem], converted: list[Any]
+    ) -> list[Any]:
+        """Keeps the conversions that fit. Raises `ToolError` where two conversions of one value fit."""
+        meanings: dict[Path, list[Any]] = {}
+        for problem, new in zip(problems, converted, strict=True):
+            several = meanings.setdefault(problem.path, [])
+            if new is not None and new not in several:
+                several.append(new)
+        for path, several in meanings.items():
+            if len(several) > 1 and path:
+                fitting = [new for new in several if self._fits(data, path, new)]
                 if len(fitting) > 1:
-                    raise _make_ambiguous_error(path, fitting)
-                dropped += [one for one in several if fitting and one not in fitting]
-        return [one for one in problems if one not in dropped] if dropped else problems
+                    value = next(problem.value for problem in problems if problem.path == path)
+                    raise _make_ambiguous_error(path, value, fitting)
+                meanings[path] = fitting or several
+        return [new if new in meanings[one.path] else None for one, new in zip(problems, converted, strict=True)]
 
     def _fits(self, data: dict[str, Any], path: Path, value: Any) -> bool:
         """Returns whether the value at the path would be right."""
@@ -238,90 +160,62 @@ class Repairing:
             before, holder[path[-1]] = holder[path[-1]], value
         except (KeyError, IndexError, TypeError):
             return False
-        found = self.check(data)
+        found = self._check(data)
         holder[path[-1]] = before
         return not isinstance(found, list) or not any(one.path[: len(path)] == path for one in found)
 
 
-def _find_plain_types(properties: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the JSON type of each parameter that has exactly one; "" for the others."""
-    types = {name: one.get("type") if isinstance(one, Mapping) else None for name, one in properties.items()}
-    return {name: one if isinstance(one, str) else "" for name, one in types.items()}
+def _note_name(path: Path, meant: str) -> str:
+    return f"{render_path(path)} → {meant}"
 
 
-def _find_spellings(names: Sequence[str], aliases: Mapping[str, str]) -> dict[str, str]:
-    """Returns the parameters by their folded name; a spelling of two of them is none."""
-    meant: dict[str, set[str]] = {}
-    for spelt, name in [*((name, name) for name in names), *aliases.items()]:
-        meant.setdefault(fold_name(spelt), set()).add(name)
-    return {fold_name(name): name for name in names if len(meant[fold_name(name)]) == 1}
+def _note_value(path: Path, value: Any, new: Any) -> str:
+    return f"{render_path(path)}: {brief(value)} → {brief(new)}"
 
 
-def _converted(problems: list[ArgumentProblem]) -> list[Any]:
-    return [_convert_value(one) for one in problems]
+def _convert_values(problems: list[ArgumentProblem]) -> list[Any] | None:
+    """Returns each problem's value as it should be, None where there is none; None if a problem is beyond repair."""
+    if len(problems) > MOST_REPAIRED:
+        return None
+    converted = []
+    unknown = missing = 0
+    contested: set[Path] | None = None
+    for path, kind, expected, value, _ in problems:
+        new = None
+        if kind == "unknown":
+            unknown += 1
+        elif kind == "missing":
+            missing += 1
+        elif value is not None:  # null may stand for a default
+            new = _convert(kind, value, expected)
+            if new is None:
+                if contested is None:
+                    contested = _find_contested(problems) if share_parameters(problems) else set()
+                if path not in contested:
+                    return None
+        converted.append(new)
+    return None if unknown > MOST_UNKNOWN or (missing and not unknown) else converted
 
 
-def _make_ambiguous_error(path: Path, problems: list[ArgumentProblem]) -> ToolError:
-    readings = " or ".join(brief(one) for one in _converted(problems[:3]))
-    message = f"{render_path(path)}: {brief(problems[0].value)} has two readings: {readings}"
+def _find_contested(problems: list[ArgumentProblem]) -> set[Path]:
+    """Returns paths that several problems mention, inside or out: branches of a union, one of which may be repaired."""
+    seen: set[Path] = set()
+    several: set[Path] = set()
+    for problem in problems:
+        path = problem.path
+        while path:
+            (several if path in seen else seen).add(path)
+            path = path[:-1]
+    return several
+
+
+def _make_ambiguous_error(path: Path, value: Any, meanings: list[Any]) -> ToolError:
+    readings = " or ".join(map(brief, meanings[:3]))
+    message = f"{render_path(path)}: {brief(value)} has two readings: {readings}"
     return ToolError(message, ErrorKind.VALIDATION, "Send the value that you mean, with its JSON type.")
 
 
-def _note_wrapper(key: str) -> str:
-    return f"took the arguments out of {brief(key)}"
-
-
-def _limit_notes(notes: list[str]) -> list[str]:
-    return notes if len(notes) <= MOST_NOTES else [*notes[:MOST_NOTES], f"and {len(notes) - MOST_NOTES} more"]
-
-
-def _repair_problem(data: dict[str, Any], problem: ArgumentProblem, tool: Repairing) -> str:
-    """Repairs one problem in place. Returns a note about it, or nothing."""
-    if problem.kind == "missing" or not problem.path:
-        return ""
-    is_name = problem.kind == "unknown"
-    if ("names" if is_name else "values") not in tool.allowed:
-        return ""
-    holder: Any = data
-    path = problem.path
-    key, is_top = path[-1], len(path) == 1
-    try:
-        for part in path[:-1]:
-            holder = holder[part]
-        value = holder[key]
-    except (KeyError, IndexError, TypeError):  # moved by an earlier repair
-        return ""
-    where = render_path(path)
-    if is_name:
-        names = tool.names if is_top else tool.names_by_path.names(path[:-1])
-        return _rename(holder, key, where, names, tool.spec.argument_aliases if is_top else {})
-    if value is None and is_top and key not in tool.names.required:
-        del holder[key]
-        return f"{where}: null → the default"
-    new = _convert_value(problem if value is problem.value else problem._replace(value=value))
-    if new is None:
-        return ""
-    holder[key] = new
-    return f"{where}: {brief(value)} → {brief(new)}"
-
-
-def _rename(holder: Any, key: str | int, where: str, names: Names, aliases: Mapping[str, str]) -> str:
-    """Renames a key that can only be another spelling of one name."""
-    if not isinstance(key, str) or not isinstance(holder, dict):
-        return ""
-    right = find_meant_name(key, names.known, aliases, names.required, holder)
-    if not right:
-        return ""
-    holder[right] = holder.pop(key)
-    return f"{where} → {right}"
-
-
-def _convert_value(problem: ArgumentProblem) -> Any:
-    """Converts the value to the expected type, or returns None where something would be lost."""
-    return convert(problem.kind, problem.value, problem.expected)
-
-
-def convert(kind: str, value: Any, expected: str) -> Any:
+def _convert(kind: str, value: Any, expected: str) -> Any:
     """Converts a value of a problem of this kind; None where something would be lost."""
     if kind == "type":
         if type(value) is str:
@@ -348,19 +242,12 @@ def _convert_choice(value: Any, expected: str) -> Any:
     return meant.pop() if len(meant) == 1 else None
 
 
-def _is_short_number(text: str) -> bool:
-    return text.isdigit() and text.isascii() and len(text) < 18
-
-
 def _convert_text(text: str, expected: str) -> Any:
     if expected == "string":
         return None
-    if expected == "integer" and _is_short_number(text):
-        return int(text)
     stripped = text.strip()
     if expected == "integer":
-        is_whole = stripped[:1] in _STARTS_NUMBER and _WHOLE.fullmatch(stripped)  # most texts need no pattern
-        return int(stripped.partition(".")[0]) if is_whole else None
+        return int(stripped.partition(".")[0]) if _WHOLE.fullmatch(stripped) else None
     if expected == "number":
         return float(stripped) if _DECIMAL.fullmatch(stripped) else None
     if expected == "boolean":
@@ -372,134 +259,6 @@ def _convert_text(text: str, expected: str) -> Any:
         found = read_written(stripped)
         return found if isinstance(found, list if expected == "array" else dict) else None
     return None
-
-
-# Reads arguments again that failed the strict pass: repairs them, or explains what is wrong.
-
-
-_problem = ArgumentProblem._make  # half the price of calling the class
-_KINDS = {  # pydantic's name of an error -> ours, and the JSON type that was expected
-    **dict.fromkeys(("int_type", "int_from_float", "int_parsing"), ("type", "integer")),
-    **dict.fromkeys(("float_type", "float_parsing", "decimal_type"), ("type", "number")),
-    **dict.fromkeys(("bool_type", "bool_parsing"), ("type", "boolean")),
-    "string_type": ("type", "string"),
-    **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), ("type", "array")),
-    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "dataclass_type"), ("type", "object")),
-    "none_required": ("type", "null"),
-    **dict.fromkeys(("missing", "missing_argument"), ("missing", "")),
-    **dict.fromkeys(("extra_forbidden", "unexpected_keyword_argument"), ("unknown", "")),
-    **dict.fromkeys(("literal_error", "enum"), ("choice", "")),
-}
-_OTHER = ("", "")
-
-
-class SecondReading:
-    """Reads the calls of one typed tool that failed. `validate` is pydantic's `validate_json`."""
-
-    __slots__ = ("_defaults", "_known", "_repairing", "_spec", "_validate")
-
-    def __init__(self, spec: ToolSpec, validate: Callable[..., dict[str, Any]], defaults: Mapping[str, Any]) -> None:
-        self._spec, self._validate, self._defaults = spec, validate, defaults
-        self._repairing = Repairing(spec, spec.parameters, self._check)
-        self._known: ArgumentHelp | None = None
-
-    def read(self, text: str, failed: ValidationError | None) -> dict[str, Any]:
-        """Returns the repaired arguments. Raises `ToolError`.
-
-        `failed` is the error of the strict pass; None: the text has numbers that JSON does not have.
-        """
-        from pydantic_core import ValidationError, from_json
-
-        if failed is None:
-            return self._read_all(text)
-        if text[-1] == "}" and text[0] == "{" and text[-2] != "," and '"' in text:  # it is JSON, most probably
-            try:
-                data: dict[str, Any] = from_json(text, allow_inf_nan=False)
-            except (ValueError, TypeError, RecursionError):
-                return self._read_all(text)
-            quickly = self._repairing.repair_quickly(data)
-            return quickly if quickly is not None else self._repair_or_explain(data, failed)
-        respelt = respell(text, self._spec)
-        if respelt is not None:
-            try:
-                values = self._validate(respelt.json, strict=True)
-                return mark_repaired({**self._defaults, **values} if self._defaults else values, respelt.notes)
-            except ValidationError:
-                pass  # the text is not all that is wrong
-        return self._read_all(text)
-
-    def _repair_or_explain(self, data: dict[str, Any], failed: ValidationError) -> dict[str, Any]:
-        """Repairs arguments of which the text is right."""
-        aliases = self._spec.argument_aliases
-        if aliases and not aliases.keys().isdisjoint(data):
-            data = resolve_aliases(data, aliases)
-            return self._finish(data, self._check(data), [])
-        found = _list_problems(failed.errors(include_url=False), data)
-        if not self._repairing.has_chance(found, data):
-            raise explain(found, self._help())
-        return self._finish(data, found, [])
-
-    def _read_all(self, text: str) -> dict[str, Any]:
-        """Reads a text of which nothing is known."""
-        sent, notes = read_sent(text, self._spec)
-        data = resolve_aliases(sent, self._spec.argument_aliases)
-        return self._finish(data, self._check(data), notes)
-
-    def _finish(
-        self, data: dict[str, Any], found: dict[str, Any] | list[ArgumentProblem], notes: list[str]
-    ) -> dict[str, Any]:
-        repaired = self._repairing.repair(data, found, notes)
-        if isinstance(repaired, dict):
-            return repaired
-        raise explain(repaired, self._help())
-
-    def _help(self) -> ArgumentHelp:
-        if self._known is None:
-            spec = self._spec
-            self._known = make_help(spec.parameters, spec.argument_aliases, example(spec.name, spec.parameters))
-        return self._known
-
-    def _check(self, data: dict[str, Any]) -> dict[str, Any] | list[ArgumentProblem]:
-        from pydantic_core import ValidationError, to_json
-
-        try:
-            values = self._validate(to_json(data), strict=True)
-            return {**self._defaults, **values} if self._defaults else values
-        except ValidationError as error:
-            return _list_problems(error.errors(include_url=False), data)
-
-
-def _list_problems(errors: list[Any], data: dict[str, Any]) -> list[ArgumentProblem]:
-    """Translates pydantic's errors into problems."""
-    problems = []
-    flat = True
-    if len(errors) > MOST_REPAIRED:
-        del errors[MOST_REPAIRED + 1 :]
-    for one in errors:
-        path, message, (kind, expected) = one["loc"], "", _KINDS.get(one["type"], _OTHER)
-        if len(path) != 1:  # the last part of an absent argument is not in the data
-            flat = False
-            path = _find_real_path(path, data, absent=kind in ("missing", "unknown"))
-        if kind == "choice":
-            expected = separate_choices(one["ctx"]["expected"])
-        elif not kind:
-            message = one["msg"].removeprefix("Value error, ").replace("Input should", "should", 1)[:120]
-        problems.append(_problem((path, kind, expected, one["input"], message)))
-    return FlatProblems(problems) if flat else problems  # without nesting, pydantic names a parameter once
-
-
-def _find_real_path(location: tuple[int | str, ...], data: Any, *, absent: bool) -> Path:
-    """Returns the path in the data, without the union branches that pydantic puts in between."""
-    path: list[int | str] = []
-    last = len(location) - 1
-    for index, part in enumerate(location):
-        if isinstance(data, dict) and (part in data or (absent and index == last)):
-            data = data.get(part)
-            path.append(part)
-        elif isinstance(data, list) and isinstance(part, int) and (part < len(data) or (absent and index == last)):
-            data = data[part] if part < len(data) else None
-            path.append(part)
-    return tuple(path)
 
 
 # Takes arguments out of a wrapper that is no parameter of the tool: `{"arguments": {…}}`, `{"input": {…}}`.
@@ -522,6 +281,7 @@ _WRAPPERS = [
 ]
 CALLS = frozenset({"function", "function_call", "tool_call", "functionCall", "toolCall"})  # around a name and arguments
 WRAPPERS = frozenset((*_WRAPPERS, *map(str.capitalize, _WRAPPERS), *map(str.upper, _WRAPPERS)))
+_WRAPPERS_AND_CALLS = WRAPPERS | CALLS
 DEEPEST = 3  # wrappers inside each other
 _TOOL_NAMES = frozenset({"name", "tool", "toolname", "function", "functionname", "action"})
 _TOOL_KINDS = {"type": ("function", "tool_use", "function_call", "tool_call")}
@@ -534,7 +294,7 @@ def unwrap(
 
     `known` are the tool's parameters. Beside the wrapper, only the name of this very tool may stand.
     """
-    if len(data) > 3 or (WRAPPERS.isdisjoint(data) and CALLS.isdisjoint(data)):
+    if len(data) > 3 or _WRAPPERS_AND_CALLS.isdisjoint(data):
         return None
     spellings = _fold_names((*known, *spec.argument_aliases))
     wrappers = [key for key, value in data.items() if _is_wrapper(key, value) and fold_name(key) not in spellings]
@@ -571,3 +331,116 @@ def _names_tool(key: str, value: Any, spec: ToolSpec) -> bool:
     if folded in _TOOL_KINDS:
         return value in _TOOL_KINDS[folded]
     return folded in _TOOL_NAMES and value in (spec.name, *spec.aliases)
+
+
+# Reads the calls of a typed tool again that failed pydantic's strict pass.
+
+
+_KINDS = {  # pydantic's name of an error -> ours, and the JSON type that was expected
+    **dict.fromkeys(("int_type", "int_from_float", "int_parsing"), ("type", "integer")),
+    **dict.fromkeys(("float_type", "float_parsing", "decimal_type"), ("type", "number")),
+    **dict.fromkeys(("bool_type", "bool_parsing"), ("type", "boolean")),
+    "string_type": ("type", "string"),
+    **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), ("type", "array")),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "dataclass_type"), ("type", "object")),
+    "none_required": ("type", "null"),
+    **dict.fromkeys(("missing", "missing_argument"), ("missing", "")),
+    **dict.fromkeys(("extra_forbidden", "unexpected_keyword_argument"), ("unknown", "")),
+    **dict.fromkeys(("literal_error", "enum"), ("choice", "")),
+}
+_OTHER = ("", "")
+_NOT_TEXT = frozenset({"integer", "number", "boolean"})
+_make_problem = ArgumentProblem._make  # half the price of calling the class
+
+
+class SecondReading:
+    """Reads the calls of one typed tool that failed. `validate` is pydantic's `validate_json`.
+
+    `is_plain`: the JSON Schema says all about the types; there are no validators of the tool's own.
+    """
+
+    def __init__(
+        self, spec: ToolSpec, validate: Callable[..., dict[str, Any]], defaults: Mapping[str, Any], is_plain: bool
+    ) -> None:
+        self._spec, self._validate, self._defaults = spec, validate, defaults
+        self._repairing = Repairing(spec, spec.parameters, self._check)
+        self._names = self._repairing.help.names.at(())
+        properties = spec.parameters["properties"] if is_plain and spec.allowed_repairs == REPAIRS else {}
+        self._types: dict[str, str] = {name: one.get("type", "") for name, one in properties.items()}
+
+    def read(self, text: str, failed: ValidationError | None) -> dict[str, Any]:
+        """Returns the repaired arguments. Raises `ToolError`.
+
+        `failed` is the error of the strict pass; None: the text has numbers that JSON does not have.
+        """
+        sent, notes = read_sent(text, self._spec)
+        data = resolve_aliases(sent, self._spec.argument_aliases)
+        if failed is None or notes or data is not sent:
+            return self._repairing.finish(data, self._check(data), notes)
+        repaired = self._repair_quickly(data)
+        return repaired if repaired is not None else self._repairing.finish(data, _list_problems(failed, data), notes)
+
+    def _repair_quickly(self, sent: dict[str, Any]) -> dict[str, Any] | None:
+        """Repairs names and texts for numbers before pydantic is asked for its errors. None: `Repairing` decides.
+
+        Pydantic's errors take longer than all the rest: such a call takes 11 times as long as a right one with pydantic
+        alone, and 17 times without this function; the limit in `benchmarks/` is 14.
+        """
+        types = self._types
+        if not types or not _WRAPPERS_AND_CALLS.isdisjoint(sent):
+            return None
+        data: dict[str, Any] = {}
+        notes: list[str] = []
+        for key, value in sent.items():
+            name = key if key in types else self._names.find_meant(key, sent)
+            if not name or name in data or len(notes) == MOST_NOTES:
+                return None
+            if name != key:
+                notes.append(_note_name((key,), name))
+            if type(value) is str and types[name] in _NOT_TEXT:
+                new = _convert_text(value, types[name])
+                if new is None:
+                    return None
+                notes.append(_note_value((name,), value, new))
+                value = new
+            data[name] = value
+        found = self._check(data) if notes else None
+        return mark_repaired(found, notes) if isinstance(found, dict) else None
+
+    def _check(self, data: dict[str, Any]) -> dict[str, Any] | list[ArgumentProblem]:
+        import pydantic_core
+
+        try:
+            values = self._validate(pydantic_core.to_json(data), strict=True)
+        except pydantic_core.ValidationError as error:
+            return _list_problems(error, data)
+        return {**self._defaults, **values} if self._defaults else values
+
+
+def _list_problems(failed: ValidationError, data: dict[str, Any]) -> list[ArgumentProblem]:
+    """Translates pydantic's errors into problems."""
+    problems, is_flat = FlatProblems(), True
+    for one in failed.errors(include_url=False)[: MOST_REPAIRED + 1]:
+        path, message, (kind, expected) = one["loc"], "", _KINDS.get(one["type"], _OTHER)
+        if len(path) != 1:  # the last part of an absent argument is not in the data
+            path, is_flat = _find_real_path(path, data, absent=kind in ("missing", "unknown")), False
+        if kind == "choice":
+            expected = separate_choices(one["ctx"]["expected"])
+        elif not kind:
+            message = one["msg"].removeprefix("Value error, ").replace("Input should", "should", 1)[:120]
+        problems.append(_make_problem((path, kind, expected, one["input"], message)))
+    return problems if is_flat else list(problems)
+
+
+def _find_real_path(location: tuple[int | str, ...], data: Any, *, absent: bool) -> Path:
+    """Returns the path in the data, without the union branches that pydantic puts in between."""
+    path: list[int | str] = []
+    last = len(location) - 1
+    for index, part in enumerate(location):
+        if isinstance(data, dict) and (part in data or (absent and index == last)):
+            data = data.get(part)
+            path.append(part)
+        elif isinstance(data, list) and isinstance(part, int) and (part < len(data) or (absent and index == last)):
+            data = data[part] if part < len(data) else None
+            path.append(part)
+    return tuple(path)

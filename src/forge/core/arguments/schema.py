@@ -8,21 +8,12 @@ from functools import cache, cached_property
 from itertools import islice
 from typing import Any
 
+from forge.core.arguments.almost_json import is_written, read_sent, read_written
 from forge.core.arguments.dialects import localise_references, modernise_schema
-from forge.core.arguments.example import example
-from forge.core.arguments.explain import (
-    LONGEST,
-    LONGEST_CHOICES,
-    MOST_REPAIRED,
-    ArgumentProblem,
-    as_text,
-    close_names,
-    explain,
-    fold_name,
-    make_help,
-)
+from forge.core.arguments.explain import LONGEST_CHOICES, MOST_REPAIRED, ArgumentProblem
+from forge.core.arguments.names import find_close_names, fold_name
 from forge.core.arguments.outline import REFERENCES, References, flatten_schema, is_flat, outline
-from forge.core.arguments.read import is_written, read_sent, read_written
+from forge.core.arguments.read import as_text
 from forge.core.arguments.repair import WRAPPERS, Repairing, are_all_known, resolve_aliases
 from forge.core.errors import DefinitionError
 from forge.core.spec import JsonSchema, ToolSpec
@@ -70,8 +61,6 @@ def compile_parser(spec: ToolSpec, *, takes: Collection[str] | None = None, fill
     keys = _Keys(schema, spec, takes)
     validator = _validator(_prepare_schema(schema))
     fill = _make_filler(schema, validator, takes) if fills_defaults else None
-    shown = cache(lambda: flatten_schema(schema))
-    help_text = cache(lambda: make_help(shown(), spec.argument_aliases, example(spec.name, schema)))
 
     def check(data: dict[str, Any]) -> dict[str, Any] | list[ArgumentProblem]:
         is_valid = validator.is_valid(data)
@@ -87,17 +76,13 @@ def compile_parser(spec: ToolSpec, *, takes: Collection[str] | None = None, fill
             if problem.kind != "unknown" or problem.path not in reported
         ]
 
-    repairing = cache(lambda: Repairing(spec, shown(), check))
+    repairing = cache(lambda: Repairing(spec, flatten_schema(schema), check))
 
     def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         sent, notes = read_sent(as_text(arguments), spec)
         data = resolve_aliases(sent, spec.argument_aliases)
-        checked = check(data)
-        if notes or (isinstance(checked, list) and repairing().has_chance(checked, data)):
-            checked = repairing().repair(data, checked, notes)
-        if isinstance(checked, list):
-            raise explain(checked, help_text())
-        return checked
+        found = check(data)
+        return repairing().finish(data, found, notes) if notes or isinstance(found, list) else found
 
     return parse
 
@@ -140,7 +125,7 @@ class _Keys:
             return fold_name(key) in self._spellings
         if self._widely and self._is_wrapped(key, data[key]):
             return True
-        close = close_names(key, self._names, self._widely) if len(key) <= LONGEST else ()
+        close = find_close_names(key, self._names, self._widely)
         return any(self._aliases.get(name, name) not in data for name in close)  # one that was sent is not meant
 
     def _is_wrapped(self, key: str, value: Any) -> bool:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 from forge.core.arguments.call_style import declared_type, read_hints, takes
-from forge.core.arguments.explain import MOST_PARTS, Repaired, as_text, check_amount, is_readable, mark_repaired, near
+from forge.core.arguments.names import near
 from forge.core.arguments.parameters import Setting, SimpleArguments, simple_arguments
+from forge.core.arguments.read import MOST_PARTS, Repaired, as_text, check_amount, is_readable, mark_repaired
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.files import read_regular
 from forge.core.plain_values import plain
@@ -193,7 +194,7 @@ class Signature:
         return made
 
     def parser(self, spec: ToolSpec) -> Callable[[Mapping[str, Any] | str], dict[str, Any]]:
-        """Makes the `parse` of a typed tool: one pass for correct arguments, an explanation for wrong ones."""
+        """Makes the `parse` of a typed tool: one pass for correct arguments; others are repaired or explained."""
         from pydantic_core import ValidationError
 
         validate = make_closed_validator(self._adapter).validate_json
@@ -203,7 +204,7 @@ class Signature:
         def second_reading() -> Any:
             from forge.core.arguments.repair import SecondReading  # only where something is wrong
 
-            return SecondReading(spec, validate, defaults)
+            return SecondReading(spec, validate, defaults, isinstance(self._adapter, SimpleArguments))
 
         def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
             text = arguments if type(arguments) is str else as_text(arguments)

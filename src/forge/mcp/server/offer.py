@@ -30,7 +30,7 @@ from mcp_types import (
     SubscriptionsListenResult,
 )
 
-from forge.core.arguments.explain import near
+from forge.core.arguments.names import near
 from forge.core.context import Scope
 from forge.core.execution.deadline import Deadline
 from forge.core.executor import ToolExecutor

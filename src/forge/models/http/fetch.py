@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from forge.core.arguments.explain import near
+from forge.core.arguments.names import near
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.provider import ProviderError
 from forge.models.http.outgoing import clean_message, host_of, mask_for, refuse_in_tests, split_login

@@ -12,7 +12,7 @@ from threading import RLock
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from forge.core.arguments.explain import near
+from forge.core.arguments.names import near
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.plain_values import text_of
 from forge.core.registry import ToolRegistry

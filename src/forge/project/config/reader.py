@@ -12,8 +12,9 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from forge.core.arguments.explain import article, json_type, near
+from forge.core.arguments.names import near
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.plain_values import article, json_type
 
 VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 FROM_VARIABLE = "the environment variable "  # the beginning of the name of such a source

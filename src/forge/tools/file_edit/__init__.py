@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired, TypedDict
 
-from forge.core.arguments.explain import as_text, read
 from forge.core.arguments.parameters import ParameterLimits
+from forge.core.arguments.read import as_text, read
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import Reconciled, ToolResult
