@@ -120,6 +120,7 @@ def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
 # Private parts of other packages: which files touch them, and whether they still exist.
 
 PRIVATE_PARTS = {  # file -> the dependency whose private parts it may touch
+    "cli/terminal/input_line.py": "prompt_toolkit",
     "core/execution/deadline.py": "asyncio",
     "durable/engine/dbos_private.py": "dbos",
     "frameworks/langchain.py": "langchain-core",
@@ -166,6 +167,15 @@ def test_the_private_parts_of_langchain_exist():
 
     assert inspect.isfunction(StructuredTool._to_args_and_kwargs), "see frameworks/langchain.py"
     assert inspect.iscoroutinefunction(BaseTool._arun), "see frameworks/langchain.py"
+
+
+def test_the_private_parts_of_prompt_toolkit_exist():
+    pytest.importorskip("prompt_toolkit")  # an extra
+    from prompt_toolkit.application import Application
+    from prompt_toolkit.renderer import Renderer
+
+    assert inspect.isfunction(Application._on_resize), "see cli/terminal/input_line.py"
+    assert "_cursor_pos" in inspect.getsource(Renderer.reset), "see cli/terminal/input_line.py"
 
 
 class Touched(NamedTuple):
