@@ -40,7 +40,7 @@ from forge.agent.hooks import (
 from forge.agent.instructions import DepsT, Instructions, call_instructions, check_text, evaluate_instructions
 from forge.agent.limits import Limits
 from forge.agent.loop import LoopSettings, may_run_again, run_loop
-from forge.agent.open_agent import DeclaredDeps, OpenAgent, check_in_loop, check_no_loop, check_session, check_stored
+from forge.agent.open_agent import DeclaredDeps, OpenAgent, check_in_loop, check_session, check_stored, run_to_end
 from forge.agent.output import MISSING, OutputValidator, PartialReader, Structured, bind_validators, join_types
 from forge.agent.result import OutputT, RunResult
 from forge.agent.run_control import LocalRun, RunInProgress, StartedRun
@@ -758,14 +758,13 @@ class Agent(Generic[OutputT, DepsT]):
         activity: ActivityStream | None = None,
         **settings: Unpack[RunSettings],
     ) -> RunResult[OutputT]:
-        """`run` for programs without an event loop. Raises `RuntimeError` inside one."""
-        check_no_loop()
+        """`run` for programs without an event loop, and for notebooks. Raises `RuntimeError` inside another loop."""
 
         async def main() -> RunResult[OutputT]:
             async with self:
                 return await self.run(prompt, deps=deps, activity=activity, **settings)
 
-        return asyncio.run(main())
+        return run_to_end(main)
 
     def end_session(self, session: str) -> None:
         """Ends a named session: its programs end, and nothing of it is remembered."""

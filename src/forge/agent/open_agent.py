@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextvars import copy_context
 from copy import copy
-from typing import Any
+from threading import Thread
+from typing import Any, TypeVar
 
 from forge.agent.run_control import LocalRun, RunsInProgress
 from forge.core.arguments.call_style import check_deps, check_tool_deps
@@ -18,6 +22,7 @@ from forge.core.execution.session_programs import end_started
 from forge.core.registry import ToolRegistry
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class OpenAgent:
@@ -116,13 +121,50 @@ def check_in_loop() -> None:
         raise RuntimeError(f"{message}. Call it in an async function, or use agent.run_sync(prompt).") from None
 
 
-def check_no_loop() -> None:
-    """Raises `RuntimeError` inside an event loop."""
+def run_to_end(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Runs async work where no event loop runs; in a notebook, whose loop runs always, in a thread of its own.
+
+    Raises `RuntimeError` inside another event loop, which would stand still.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return
-    raise RuntimeError(
-        "Agent.run_sync was called where an event loop runs already, as in a notebook or an async function. "
-        "Write `await agent.run(prompt)` there."
-    )
+        return asyncio.run(work())
+    if not _is_notebook():
+        raise RuntimeError(
+            "Agent.run_sync was called where an event loop runs already, as in an async function. "
+            "Write `await agent.run(prompt)` there."
+        )
+    return _run_in_thread(work)
+
+
+def _is_notebook() -> bool:
+    shell = sys.modules.get("IPython")
+    return shell is not None and shell.get_ipython() is not None
+
+
+def _run_in_thread(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Runs async work beside the loop of this thread, and waits. An interrupt of the person cancels it."""
+    outcome: Future[T] = Future()
+    begun: Future[Callable[[], object]] = Future()
+
+    async def main() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        begun.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
+        return await work()
+
+    def run() -> None:
+        try:
+            outcome.set_result(asyncio.run(main()))
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    thread = Thread(target=copy_context().run, args=(run,), name="forge-run", daemon=True)
+    thread.start()
+    try:
+        return outcome.result()
+    except KeyboardInterrupt:
+        begun.result()()
+        thread.join()
+        raise

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import Message, Usage
+from forge.core.plain_values import visible
 from forge.core.result import Failure
 
 if TYPE_CHECKING:
@@ -113,9 +114,35 @@ class RunResult(Generic[OutputT]):
         name = type(self).__name__
         return f"{name}({text!r}, reason={self.reason!r}, turns={self.turns}, calls={self.calls}{output}{error})"
 
+    def _repr_html_(self) -> str:
+        """Returns what a notebook shows. Everything is escaped: the words of a model are neither HTML nor Markdown,
+        whose images would send data away, nor formulas, which `pre` keeps as they are.
+        """
+        from html import escape
+
+        shown = _as_json(self.output_or_none) if self.has_output else self.text
+        cost = "" if self.cost is None else f", {self.cost:.4f} USD"
+        error = "" if self.error is None else f"\n{self.error.text()}"
+        facts = f"{self.reason}: {self.turns} turns, {self.calls} calls, {self.usage.total:,} tokens{cost}{error}"
+        blocks = (
+            f'<pre style="white-space: pre-wrap{style}">{escape(visible(text))}</pre>'
+            for text, style in ((shown, ""), (facts, "; opacity: 0.6"))
+            if text
+        )
+        return "".join(blocks)
+
 
 REFUSED = "refused_answer"  # in the data of a structured answer that validators refuse, and in its message
 UNUSABLE = "unusable"  # its value where the model is not asked again
+
+
+def _as_json(value: Any) -> str:
+    from pydantic import TypeAdapter
+
+    try:
+        return TypeAdapter(Any).dump_json(value, indent=2).decode()
+    except ValueError:  # something that is no JSON, such as a class of the program
+        return repr(value)
 
 
 class AnswerRefused(ToolError):
