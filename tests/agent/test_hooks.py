@@ -34,6 +34,7 @@ from forge.core.provider import ModelRequest
 from forge.core.tool import Tool
 from forge.permissions.gate import authorize_inner
 from forge.permissions.questions import PermissionRequest
+from forge.pipeline import standard_steps
 
 POLICY = rules("allow *", "deny write secret/**")
 SAVE = ToolCall("save", {"path": "a.txt"})
@@ -333,6 +334,29 @@ def test_a_copy_and_an_override_keep_the_hooks_and_add_their_own() -> None:
         assert "'first' refused" in told(agent.run_sync("go"))[0]
     other.before_call(match="shell", name="third")(lambda ctx: None)
     assert [hook.name for hook in agent._hooks.all] == ["first"]
+
+
+def test_other_steps_do_not_lose_the_hooks() -> None:
+    agent = make(SAVE, "done", SAVE, "done")
+    agent.before_call(name="first")(lambda ctx: HookDecision(block="no"))
+    other = agent.replace(steps=standard_steps(agent.gate, agent.secrets))
+    assert "'first' refused" in told(other.run_sync("go"))[0]
+    fresh = make()
+    fresh.before_call(name="fresh")(lambda ctx: HookDecision(block="no"))
+    assert "'fresh' refused" in told(agent.replace(steps=fresh.steps).run_sync("go"))[0]
+
+
+def test_a_hook_may_repeat_the_arguments_of_a_reshaped_tool_and_not_free_the_fixed_ones() -> None:
+    made = save.reshaped(name="store", rename={"path": "file"}, fixed={"times": 3})
+    call = ToolCall("store", {"file": "a.txt"})
+    for change, text in (({"file": "b.txt"}, "saved b.txt 3x"), ({"file": "b.txt", "times": 9}, "not valid")):
+        agent = make(call, "done", tools=[made])
+
+        @agent.before_call
+        def rename(ctx: ToolContext, change: dict[str, Any] = change) -> HookDecision:
+            return HookDecision(arguments={**ctx.arguments, **change})
+
+        assert text in told(agent.run_sync("go"))[0]
 
 
 # Turns.

@@ -321,7 +321,7 @@ class Agent(Generic[OutputT, DepsT]):
         if (limits := changes.get("limits")) is not None:
             other.limits = limits
         if (steps := changes.get("steps")) is not None:
-            other.steps, other._make_steps = tuple(steps), None
+            other.steps, other._make_steps = other._hooks.keep_in(steps, other.secrets), None
         if (scope := changes.get("scope")) is not None:
             other._scope = scope
         other._validators = [*other._validators] if output is ... else []  # those of another type do not fit

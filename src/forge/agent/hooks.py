@@ -280,6 +280,11 @@ class Hooks:
         """Returns only those that sub-agents have, too."""
         return Hooks((*self.of("before_call"), *self.of("after_call")))
 
+    def keep_in(self, steps: Iterable[Step], secrets: Secrets) -> tuple[Step, ...]:
+        """Returns other steps for the same agent: with its hooks, unless they have hooks themselves."""
+        given = tuple(steps)
+        return given if any(isinstance(step, CallHooks) for step in given) else self.add_to(given, secrets)
+
     def add_to(self, steps: Iterable[Step], secrets: Secrets) -> tuple[Step, ...]:
         """Returns the steps with the step that calls the hooks: outside all steps that judge a call.
 
