@@ -158,3 +158,85 @@ def test_earlier_messages_are_searched(workspace, begin):
         assert terminal.wait_for_end() == 0
     assert said(workspace) == ["count the apples", "sort the pears", "count the apples"]
     assert (workspace / ".forge" / "history").stat().st_mode & 0o077 == 0
+
+
+def test_a_large_diff_leaves_the_question_in_sight(workspace, begin):
+    (workspace / "big.txt").write_text("".join(f"line {number}\n" for number in range(133)))
+    new = "".join(f"LINE {number}\n\n" for number in range(133))
+    turns = (call("file_read", path="big.txt"), call("file_write", path="big.txt", content=new), "Written.")
+    with begin(*turns) as terminal:
+        terminal.wait(READY)
+        terminal.press("go", ENTER)
+        shown = terminal.wait("[e]dit?")
+        assert "file_write wants to write big.txt" in shown  # all of the question is on one screen
+        assert "more lines: [d]etails shows all" in shown
+        assert "file_write big.txt +266 −133\n[y]es" in shown
+        terminal.press("d").wait("LINE 132", "file_write big.txt +266 −133\n[y]es")
+        assert (workspace / "big.txt").read_text().startswith("line 0")
+        shown = terminal.press("y").wait("Written.", READY)
+        assert "✓ Overwrote big.txt" in shown
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0
+    assert (workspace / "big.txt").read_text() == new
+
+
+def test_a_call_is_refused_with_a_reason(workspace, begin):
+    with begin(call("bash", command="touch a"), call("bash", command="touch b"), "Then not.") as terminal:
+        terminal.wait(READY)
+        terminal.press("go", ENTER).wait("│ touch a", "[e]dit?")
+        terminal.press("x").wait("Press one of")
+        terminal.press("r").wait("Reason for the model (optional):")
+        terminal.press("it is too early", ENTER)
+        terminal.wait("the person refused execute touch a: it is too early", "allow execute touch b\n[y]es")
+        shown = terminal.press("y").wait("Then not.", READY)
+        assert "✓ $ touch b" in shown  # what ran
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0
+    assert [one.name for one in workspace.glob("[ab]")] == ["b"]
+
+
+def test_a_long_output_shows_its_end_and_the_rest_on_a_key(workspace, begin, columns):
+    text = "Look:\n\n```python\nreturn 1\n```\n" + "some words " * 40
+    turns = (
+        call("bash", command="seq 5 9"),
+        {"calls": [call("bash", command="seq 1 214"), call("bash", command="echo short")]},
+        text,
+    )
+    with begin(*turns, flags=("--yes",)) as terminal:
+        terminal.wait(READY)
+        shown = terminal.press("go", ENTER).wait("return 1", READY)
+        assert "  … 214 lines, Ctrl-O shows them\n  212\n  213\n  214\n" in shown
+        assert "✓ $ seq 1 214" in shown
+        assert "✓ $ echo short" in shown  # also among parallel calls
+        lines = [line for line in shown.splitlines() if line.startswith("some words")]
+        assert all(len(line) < columns and line.endswith(("some", "words")) for line in lines)
+        terminal.press(control("o")).wait("  195\n", "  214\n")
+        shown = terminal.press(control("o")).wait("▾ $ seq 5 9  5 lines\n  5\n  6\n  7\n  8\n  9\n")
+        whole = terminal.everything()
+        assert "▾ $ seq 1 214  214 lines\n  1\n  2\n  3\n" in whole
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0
+
+
+def test_a_sub_agent_has_a_name_and_its_calls_stand_under_it(workspace, begin):
+    (workspace / "notes.txt").write_text("apples\n")
+    task = call("task", description="count the apples", prompt="Count.")
+    with begin(task, call("grep_search", pattern="apples"), "Three.", "Done.", flags=("--yes",)) as terminal:
+        terminal.wait(READY)
+        shown = terminal.press("go", ENTER).wait("Done.", READY)
+        assert "▸ general: count the apples\n  ✓ " in shown
+        assert "\n✓ general: count the apples" in shown
+        assert "  Three." in shown
+        assert "task-" not in shown
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0
+
+
+def test_a_locale_without_unicode_gets_ascii(workspace, begin):
+    with begin(call("bash", command="touch a"), "Done…", LC_ALL="C") as terminal:
+        terminal.wait(READY)
+        terminal.press("go", ENTER).wait("| touch a", "[e]dit?")
+        shown = terminal.press("y").wait("+ $ touch a", "Done...", READY)
+        assert shown.isascii()
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -21,6 +22,7 @@ from forge.cli.options import Options
 from forge.cli.running.chat_session import ChatSession, RunFlags, is_plain, open_chat_session
 from forge.cli.running.tool_names import describe_permissions
 from forge.cli.terminal.keyboard import Keyboard
+from forge.cli.terminal.output import as_ascii
 from forge.cli.terminal.print_result import as_text, clip, harmless
 from forge.core.arguments.names import near
 from forge.core.context import Scope
@@ -313,7 +315,7 @@ def attach_named(text: str, scope: Scope) -> str | Message:
 
 
 def _print_note(text: str) -> None:
-    click.echo(text, err=True)
+    click.echo(as_ascii(text) if sys.stderr.isatty() else text, err=True)
 
 
 # Prompts of MCP servers as commands of the chat: `/server:prompt name=value`.

@@ -38,6 +38,7 @@ from forge.core.events import Event, MessageReceived
 from forge.core.messages import Message
 from forge.core.plain_values import text_of
 from forge.core.result import Failure
+from forge.core.spec import Permission
 from forge.permissions.questions import Answer, Approver, PermissionRequest, approve_all, nobody
 from forge.project.project import Project, RunOptions
 from forge.project.runs.sessions import (
@@ -132,7 +133,7 @@ class ChatSession:
         """Writes above this line from now on, and takes it away for questions."""
         self.line = self.screen.line = line
         if isinstance(self.view, ForPeople):
-            self.view.out.line = line
+            self.view.out.write_above(line)
 
         def hear(event: Event) -> None:
             if isinstance(event, MessageReceived) and event.agent == self.agent.scope.agent:
@@ -155,7 +156,7 @@ class ChatSession:
         """Runs a prompt to the end and shows the run. Raises `OSError` if the output cannot be written,
         `KeyboardInterrupt` at the second Ctrl-C: even then the run has its last line.
         """
-        started = time.monotonic()
+        started, waited = time.monotonic(), self._questions.waited
         self.is_busy, self._is_stopping = True, False
 
         async def run() -> Ending:
@@ -172,7 +173,7 @@ class ChatSession:
                 )
             if result.has_output:
                 result.text = json.dumps(result.output_or_none, ensure_ascii=False)
-            return Ending.of(result, time.monotonic() - started)
+            return Ending.of(result, time.monotonic() - started - (self._questions.waited - waited))
 
         self.screen.begin()
         try:
@@ -255,13 +256,18 @@ class Questions:
         self.typed: TypedMessages | None = None
         self._running = asyncio.Event()
         self._one = asyncio.Lock()
+        self.waited = 0.0  # seconds for a person, in all
 
     async def __call__(self, request: PermissionRequest) -> Answer:
         assert self.screen is not None
         async with self._one:
             await self._running.wait()  # background work may ask while the person types something else
             async with self.typed.paused() if self.typed is not None else nullcontext():
-                return await ask_person(self.screen, request)
+                started = time.monotonic()
+                try:
+                    return await ask_person(self.screen, request)
+                finally:
+                    self.waited += time.monotonic() - started
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -427,6 +433,7 @@ def make_view(options: Options, flags: RunFlags, agent: Agent) -> View:
         lambda name, result: registry.find(name).preview(result),
         lambda name: registry.find(name).spec.animate,
         model=str(agent.model),
+        ends=lambda name: Permission.EXECUTE in registry.find(name).spec.permissions and name != "task",
     )
 
 

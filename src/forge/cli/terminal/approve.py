@@ -20,8 +20,8 @@ from typing import Any
 import click
 
 from forge.cli.terminal.keyboard import discard_typed, flush_typed, read_typed, single_keys
-from forge.cli.terminal.output import Output
-from forge.cli.terminal.print_result import diff_lines, harmless, is_diff, width_of, wrap
+from forge.cli.terminal.output import Output, as_ascii
+from forge.cli.terminal.print_result import clip, diff_lines, harmless, is_diff, width_of, wrap
 from forge.core.arguments.schema import compile_parser
 from forge.core.errors import ToolError
 from forge.core.execution.threads import in_thread
@@ -74,14 +74,18 @@ class _Question:
         request = self.request
         flush_typed()
         _print(render_question(request, self.out))
+        is_cut = self._is_cut()
         if request.result is not None:
             return self._answer(await self._choose("yn"))
         always = bool(request.rules_to_remember)
         offered = f"y{'a' * always}n{'r' * self.by_key}d{'e' * request.editable}"
         while True:
+            if is_cut:  # the keys stand below a line that says what they are about
+                _print(self.out.paint(summarise_request(request, self.out), TITLE))
             key = await self._choose(offered)
             if key == "d":
                 _print(render_details(request, self.out))
+                is_cut = True
             elif key == "e":
                 if (edited := await self._edit()) is not None:
                     return edited
@@ -89,6 +93,11 @@ class _Question:
                 return Answer.no(await _read_line("Reason for the model (optional): ") or "", by=BY)
             else:
                 return self._answer(key)
+
+    def _is_cut(self) -> bool:
+        return bool(self.request.preview) and len(_preview_lines(self.request)) > _room_for_preview(
+            self.request, self.out
+        )
 
     def _answer(self, key: str) -> Answer:
         if key == "n" or not key:
@@ -170,12 +179,14 @@ def _print(text: str) -> None:
 
 def _write(text: str) -> None:
     """Writes as it is: colours were decided before."""
-    click.echo(text, nl=False, err=True, color=True)
+    click.echo(as_ascii(text), nl=False, err=True, color=True)
 
 
 # Renders a question of the gate for a terminal: the diff or the command once, then what is left of the arguments.
 
 
+AROUND = 6  # lines of a screen for the summary, the keys, and what was there before
+LEAST_SHOWN = 3  # lines of a diff, however small the screen is
 BAR = "  │ "
 BOLD, DIM, TITLE, MARKED = "1", "2", "1;33", "1;31"
 QUOTE = "quote"  # in place of a colour: only the words between « and » are painted
@@ -196,7 +207,7 @@ def render_question(request: PermissionRequest, out: Output) -> str:
         or (request.personal and not request.traces)
     ):
         return render_details(request, out)
-    return _lay_out(_compact_lines(request), out)
+    return _lay_out(_compact_lines(request, out), out)
 
 
 def render_details(request: PermissionRequest, out: Output) -> str:
@@ -208,17 +219,47 @@ def render_details(request: PermissionRequest, out: Output) -> str:
     return _lay_out([(lines[0], TITLE), *painted[1:]], out)
 
 
-def _compact_lines(request: PermissionRequest) -> Iterator[Line]:
+def _compact_lines(request: PermissionRequest, out: Output) -> Iterator[Line]:
     yield from _target_lines(request)
     yield from _reason_lines(request)
     if request.preview:
-        text = show_invisible(request.preview.rstrip("\n"), LONGEST_PREVIEW).split("\n")
-        if is_diff(request.preview):
-            yield from ((f"{BAR}{line}", CODES.get(colour, "")) for line, colour in diff_lines(text))
-        else:
-            yield from ((f"{BAR}{line}", "") for line in text)
+        lines, room = _preview_lines(request), _room_for_preview(request, out)
+        yield from lines[:room]
+        if len(lines) > room:
+            yield f"  ⟨{len(lines) - room:,} more lines: [d]etails shows all⟩", DIM
     yield from ((line, "") for line in _argument_lines(request))
     yield from ((line, DIM) for line in _always_lines(request))
+
+
+def _preview_lines(request: PermissionRequest) -> list[Line]:
+    text = show_invisible(request.preview.rstrip("\n"), LONGEST_PREVIEW).split("\n")
+    if is_diff(request.preview):
+        return [(f"{BAR}{line}", CODES.get(colour, "")) for line, colour in diff_lines(text)]
+    return [(f"{BAR}{line}", "") for line in text]
+
+
+def _room_for_preview(request: PermissionRequest, out: Output) -> int:
+    """Returns how many lines of the diff fit on the screen together with the rest of the question."""
+    rest = [
+        *_target_lines(request),
+        *_reason_lines(request),
+        *((line, "") for line in _argument_lines(request)),
+        *((line, "") for line in _always_lines(request)),
+    ]
+    taken = sum(len(_wrap_line(line, out)) for line, _ in rest)
+    return max(shutil.get_terminal_size().lines - taken - AROUND, LEAST_SHOWN)
+
+
+def summarise_request(request: PermissionRequest, out: Output) -> str:
+    """Returns the question in one line: `file_write big.txt +133 −133`."""
+    changed = ""
+    if is_diff(request.preview):
+        signs = [colour for _, colour in diff_lines(request.preview.split("\n"))]
+        changed = f" +{signs.count('green'):,} −{signs.count('red'):,}"
+    target = one_line(show_invisible(request.target)) if request.target else ""
+    more = f" and {len(request.parts) - 1} more" if len(request.parts) > 1 else ""
+    room = shutil.get_terminal_size().columns - width_of(changed + more) - 2
+    return clip(f"{_tool_label(request)} {target}".rstrip(), room) + more + changed
 
 
 def _reason_lines(request: PermissionRequest) -> Iterator[Line]:

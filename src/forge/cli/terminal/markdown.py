@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 from forge.cli.terminal.print_result import width_of
 
@@ -35,6 +36,8 @@ class MarkdownStream:
         self._before = ""  # the character in front of `_line`
         self._verbatim = False  # the line is code
         self._fence = ""  # the marker of an open block of code
+        self._language = ""  # of that block
+        self.highlights = False  # code is coloured by its language, line by line; loads a package
         self._in_list = False
         self._table: list[str] = []
 
@@ -54,7 +57,7 @@ class MarkdownStream:
     def finish(self) -> str:
         """Returns all that was held back, and begins a new text."""
         written = self.flush()
-        self._fence, self._in_list = "", False
+        self._fence, self._language, self._in_list = "", "", False
         return written
 
     def _more(self, text: str) -> str:
@@ -81,8 +84,10 @@ class MarkdownStream:
 
     def _write(self, *, final: bool) -> str:
         if self._verbatim:
+            if self.highlights and self._language and not final and len(self._line) < LONGEST_HELD:
+                return ""  # until the line is complete
             text, self._line = self._line, ""
-            return paint(text, CODE)
+            return highlight_code(text, self._language) if self.highlights and final else paint(text, CODE)
         if self._wrapping is None:
             return ""
         spans, rest = parse_inline(self._line, self._style, final=final, before=self._before)
@@ -159,13 +164,14 @@ class MarkdownStream:
         if may_close and not final:
             return ""
         if may_close and len(body) >= len(self._fence):
-            self._fence = ""
+            self._fence = self._language = ""
             return self._show_fence()
         self._verbatim = True
         return ""
 
     def _open_fence(self, marker: str) -> str:
         self._fence = marker
+        self._language = (self._line.strip().lstrip(marker[0]).split() or [""])[0]
         return self._show_fence()
 
     def _show_fence(self) -> str:
@@ -606,3 +612,45 @@ def _merge(spans: list[StyledText]) -> Iterable[StyledText]:
             text = ""
         text, style = text + span.text, span.style
     yield StyledText(text, style)
+
+
+# Colours code.
+
+
+_TOKENS = (  # the first that fits
+    ("Comment", "2"),
+    ("Literal.String", "32"),
+    ("Literal.Number", "35"),
+    ("Keyword", "34"),
+    ("Operator.Word", "34"),
+    ("Name.Function", "36"),
+    ("Name.Class", "36"),
+    ("Name.Decorator", "35"),
+    ("Name.Builtin", "36"),
+    ("Generic.Deleted", "31"),
+    ("Generic.Inserted", "32"),
+)
+
+
+def highlight_code(line: str, language: str) -> str:
+    """Returns a line of code with colours. Only colours are added; an unknown language has one for all."""
+    lexer = _find_lexer(language)
+    if lexer is None:
+        return paint(line, CODE)
+    found = [(text, str(kind).removeprefix("Token.")) for kind, text in lexer.get_tokens(line)]
+    if "".join(text for text, _ in found) != line:
+        return paint(line, CODE)
+    return "".join(
+        paint(text, next((style for name, style in _TOKENS if kind.startswith(name)), "")) for text, kind in found
+    )
+
+
+@cache
+def _find_lexer(language: str) -> Any:
+    from pygments.lexers import get_lexer_by_name  # an extra, for a conversation at a terminal
+    from pygments.util import ClassNotFound
+
+    try:
+        return get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    except ClassNotFound:
+        return None

@@ -14,7 +14,7 @@ from typing import Protocol, TextIO
 
 from forge.cli.terminal.exit_codes import Ending
 from forge.cli.terminal.markdown import MarkdownStream
-from forge.cli.terminal.print_result import clip, harmless
+from forge.cli.terminal.print_result import clip, harmless, wrap
 from forge.core.events import Event, RunFinished
 
 
@@ -45,6 +45,12 @@ class Output:
         self._open = False  # the standard output is in the middle of a line
         self._pending = ""  # a carriage return whose line feed may follow
         self._partial = ""  # above an input line: the line that is not complete
+
+    def write_above(self, line: Line) -> None:
+        """Writes above this line from now on, and colours code."""
+        self.line = line
+        if self._markdown is not None:
+            self._markdown.highlights = True
 
     def print(self, text: str) -> None:
         """Writes text of the model: its Markdown rendered on a capable terminal, for programs unchanged.
@@ -109,6 +115,11 @@ class Output:
         line = harmless(text).replace("\n", " ").replace("\t", "    ")
         return clip(line, shutil.get_terminal_size().columns - 1 - indent) if self.live else line
 
+    def wrap(self, text: str, indent: int = 0) -> list[str]:
+        """Returns lines that fit the terminal beside an indent, broken between words; elsewhere the line as it is."""
+        line = harmless(text).replace("\t", "    ")
+        return wrap(line, max(shutil.get_terminal_size().columns - 1 - indent, 20)) if self.live else [line]
+
     def _write_text(self, text: str) -> None:
         if not text:
             return
@@ -154,6 +165,7 @@ _ASCII: dict[str, str | int | None] = {
     "│": "|",
     "•": "*",
     "▸": ">",
+    "▾": "v",
     "✂": "~",
     "↻": "~",
     "─": "-",

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice
+from typing import Any
 
 from forge.agent.result import ENDINGS
 from forge.cli.terminal.exit_codes import Ending
 from forge.cli.terminal.output import Output
+from forge.cli.terminal.print_result import MOST_DIFF_LINES as MOST_DIFF
 from forge.cli.terminal.print_result import clip, colour_of, harmless, summarise_diff
 from forge.core.events import (
     ContextShortened,
     Event,
     MessageReceived,
+    PermissionAnswered,
+    PermissionAsked,
     ReasoningDelta,
     Retrying,
     RunFinished,
@@ -46,6 +49,9 @@ LONGEST_LINE = 2_000  # characters of a line of live output
 LONGEST_PIECE = LONGEST_LINE * MOST_LINES  # characters of live output that are read at a time
 LONGEST_ARGUMENTS = 10_000  # characters of arguments that are read in order to be shown
 LONGEST_MODEL = 40  # columns of its name in the status
+MOST_SHOWN = 3  # lines of a result
+MOST_KEPT = 20  # shortened outputs that can be shown whole
+MOST_EXPANDED = 5_000  # lines of one of them
 WHEEL = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 DIM, RED, GREEN, CYAN = "2", "31", "32", "36"
 
@@ -87,6 +93,7 @@ class _Call:
     call: ToolCall
     depth: int  # 1 for a sub-agent's
     started: float = field(default_factory=time.monotonic)
+    waited: float = 0.0  # seconds for a person
     progress: str = ""
     tail: deque[str] = field(default_factory=lambda: deque([""], maxlen=TAIL + 1))  # the last line may be incomplete
     lines: int = 0  # printed if nothing can be drawn
@@ -105,10 +112,24 @@ class ForPeople:
     """Draws on a terminal; elsewhere writes plain lines."""
 
     def __init__(
-        self, out: Output, preview: Preview, animates: Callable[[str], bool] = lambda name: True, *, model: str = ""
+        self,
+        out: Output,
+        preview: Preview,
+        animates: Callable[[str], bool] = lambda name: True,
+        *,
+        model: str = "",
+        ends: Callable[[str], bool] = lambda name: False,
     ) -> None:
-        """`animates` tells whether a spinner turns while the tool of this name runs; `model` is named in the status."""
+        """`animates` tells whether a spinner turns while the tool of this name runs; `model` is named in the status.
+
+        `ends` tells whether the end of its output matters more than the beginning, as that of a program's.
+        """
         self.out = out
+        self._ends = ends
+        self._shortened: deque[tuple[str, list[str]]] = deque(maxlen=MOST_KEPT)  # title and lines, the newest last
+        self._next_expanded = 0  # from the newest
+        self._asked: dict[tuple[str, str], float] = {}  # since when a call waits for a person
+        self._headed: set[tuple[str, str]] = set()  # tasks whose calls are shown under their name
         self.tally = UsageTally()
         self._model = model
         self._runs = 0  # that ended
@@ -146,16 +167,20 @@ class ForPeople:
                 self._drafts.take(event)
             case MessageReceived(text=text):
                 first, *rest = text.split("\n")
-                depth = int(event.agent != MAIN)
+                depth = _depth(event)
                 self._note(self._line(depth, ">", CYAN, first), *(self._line(depth, " ", CYAN, one) for one in rest))
             case ContextShortened():
-                self._note(self._line(int(event.agent != MAIN), "✂", CYAN, describe_shortening(event)))
+                self._note(self._line(_depth(event), "✂", CYAN, describe_shortening(event)))
             case Retrying():
                 self._drafts.forget(event.agent)
-                self._note(self._line(int(event.agent != MAIN), "↻", CYAN, describe_retry(event)))
+                self._note(self._line(_depth(event), "↻", CYAN, describe_retry(event)))
             case ToolStarted():
                 self._drafts.forget(event.agent)
                 self._begin(event)
+            case PermissionAsked() if _key(event) in self._calls:
+                self._asked[_key(event)] = time.monotonic()
+            case PermissionAnswered() if (since := self._asked.pop(_key(event), None)) is not None:
+                self._calls[_key(event)].waited += time.monotonic() - since
             case ToolProgress() | ToolOutput() if _key(event) in self._calls:
                 self._update(event)
             case ToolFinished():
@@ -163,7 +188,7 @@ class ForPeople:
             case ToolCompleted():
                 self._note(*self._outcome(event, "in the background"))
             case ToolReconciled():
-                self._note(self._line(int(event.agent != MAIN), "↻", CYAN, describe_reconciled(event)))
+                self._note(self._line(_depth(event), "↻", CYAN, describe_reconciled(event)))
             case TurnFinished(agent=agent) if agent == MAIN:
                 self.out.end_text()
                 self._drafts.forget(agent)
@@ -184,14 +209,25 @@ class ForPeople:
             self.out.note("")
         self._last = "note"
 
-    def expand(self) -> None: ...
+    def expand(self) -> None:
+        """Shows the whole of the newest output that was shortened; the next time, of the one before."""
+        if not self._shortened:
+            self.note("There is no shortened output to show.")
+            return
+        self._next_expanded = self._next_expanded % len(self._shortened) + 1
+        title, lines = self._shortened[-self._next_expanded]
+        left = len(lines) - MOST_EXPANDED
+        shown = [part for line in lines[-MOST_EXPANDED:] for part in self.out.wrap(_visible_part(line), 2)]
+        more = [f"  … {left:,} lines before these"] if left > 0 else []
+        head = self._line(0, "▾", CYAN, title, f"{_count(len(lines), 'line')}")
+        self._note(head, *(self.out.paint(line, DIM) for line in [*more, *(f"  {line}" for line in shown)]))
 
     def remember_question(self, request: PermissionRequest) -> None:
         """Remembers what the person has seen: the outcome of the call does not show it again."""
         self._questions[request.call.id] = request
 
     def note(self, *lines: str) -> None:
-        self._note(*(self.out.paint(harmless(line), DIM) for line in lines))
+        self._note(*(self.out.paint(part, DIM) for line in lines for part in self.out.wrap(line)))
 
     def finish(self, ending: Ending) -> None:
         """Prints the reason for a missing answer, and the usage of the run."""
@@ -201,10 +237,10 @@ class ForPeople:
         self._thinking = 0.0
         self.out.erase()
         self.out.end_text()
-        problem = [self.out.paint(harmless(line), RED) for line in ending.message.splitlines()]
-        status = self._status(ending)
+        problem = [self.out.paint(part, RED) for line in ending.message.splitlines() for part in self.out.wrap(line)]
+        status = self.out.wrap(self._status(ending))
         self.tally = UsageTally()
-        self._note(*problem, self.out.paint(status, DIM))
+        self._note(*problem, *(self.out.paint(part, DIM) for part in status))
 
     def _status(self, ending: Ending) -> str:
         """Returns the usage of a run; on a terminal also the model and, after several runs, the sum of them."""
@@ -227,7 +263,7 @@ class ForPeople:
         if event.call.name in CONVERSATION:  # their text is the answer
             return
         self._thinking = 0.0
-        begun = self._calls[_key(event)] = _Call(event.call, int(event.agent != MAIN))
+        begun = self._calls[_key(event)] = _Call(event.call, _depth(event))
         begun.animated = self._animates(event.call.name)
         if self.out.live:
             self._draw()
@@ -261,7 +297,9 @@ class ForPeople:
         ended = self._calls.pop(_key(event), None)
         is_shown = ended is not None and ended.lines > 0 and not self.out.live  # its output was printed above
         if event.call.name not in CONVERSATION or event.result.is_error:
-            self._note(*self._outcome(event, format_seconds(event.seconds), is_shown=is_shown))
+            seconds = event.seconds - (ended.waited if ended is not None else 0.0)
+            self._note(*self._outcome(event, format_seconds(max(seconds, 0.0)), is_shown=is_shown))
+        self._headed.discard(_key(event))
         if (
             event.result.data.get("delivered") is False and event.agent == MAIN
         ):  # a message to the person at the terminal
@@ -273,38 +311,74 @@ class ForPeople:
 
     def _outcome(self, event: ToolFinished | ToolCompleted, when: str, *, is_shown: bool = False) -> list[str]:
         """Returns one line with the call and its outcome, and a few lines of the result."""
-        result, depth = event.result, int(event.agent != MAIN)
+        result, depth = event.result, _depth(event)
         mark, colour = ("✗", RED) if result.is_error else ("…", CYAN) if result.pending else ("✓", GREEN)
         question = self._questions.pop(event.call.id, None)
-        what = result.title or (describe_call(event.call) if self.out.live or depth else event.call.name)
-        if question is not None and any(what == f"$ {part.target}" for part in question.parts):
-            what = event.call.name
-        lines = [self._line(depth, mark, colour, what, when)]
-        if result.is_error or not (
-            depth or is_shown or result.silent
-        ):  # a sub-agent's report has the results of its calls
-            fit = harmless if result.is_error else partial(self.out.fit, indent=2 * depth + 2)
-            changed = summarise_diff(result)
-            body = changed or _error_lines(result) or self._preview(event.call.name, result)
-            if changed and question is not None and question.preview.strip() == result.for_user.strip():
-                body = []
-            body = [one for one in body if changed or one.strip(" [](){},")]
-            lines += [f"{'  ' * depth}  {self.out.paint(fit(one), _colour(one) if changed else DIM)}" for one in body]
+        named = describe_call(event.call) if self.out.live or depth else event.call.name
+        what = named if _is_task(event.call) and self.out.live else result.title or named
+        lines = [*self._head(event), self._line(depth, mark, colour, what, when)]
+        if not result.is_error and (depth or is_shown or result.silent):
+            return lines  # a sub-agent's report has the results of its calls
+        changed = summarise_diff(result)
+        if changed and question is not None and question.preview.strip() == result.for_user.strip():
+            return lines
+        indent = 2 * depth + 2
+        for one in changed or self._body(event, what):
+            style = _colour(one) if changed else DIM
+            parts = self.out.wrap(one, indent) if result.is_error else [self.out.fit(one, indent)]
+            lines += [f"{' ' * indent}{self.out.paint(part, style)}" for part in parts]
+        if len(changed) > MOST_DIFF:
+            self._keep(what, result.for_user)
         return lines
+
+    def _body(self, event: ToolFinished | ToolCompleted, title: str) -> list[str]:
+        """Returns a few lines of the result: of a program's output the last ones, else the first."""
+        result, name = event.result, event.call.name
+        most, at_end = MOST_SHOWN, self._ends(name)
+        shown = self._preview(name, result)
+        text = result.for_user or result.for_llm
+        if result.failure is not None and "\n" in result.failure.message.strip():
+            text, most = result.failure.text().strip(), MOST_LINES
+            shown = [line[:LONGEST_LINE] for line in text.split("\n", most)[:most]]
+        elif result.failure is not None or not self.out.live:
+            return [one for one in shown if one.strip(" [](){},")]
+        lines = [line[:LONGEST_LINE] for line in text.rstrip("\n").split("\n") if not line.startswith("[task_id: ")]
+        if len(lines) > most + 1:
+            self._keep(title, text)
+            note = f"… {len(lines):,} lines" + (", Ctrl-O shows them" if self.out.line is not None else "")
+            return [note, *lines[-most:]] if at_end else [*(one for one in shown if one != "…"), note]
+        shown = lines if at_end or most == MOST_LINES else shown
+        return [one for one in shown if one.strip(" [](){},") and not one.startswith("[task_id: ")]
+
+    def _keep(self, title: str, text: str) -> None:
+        self._shortened.append((title, text.rstrip("\n").split("\n")))
+        self._next_expanded = 0
+
+    def _head(self, event: ToolFinished | ToolCompleted) -> list[str]:
+        """Returns the name of the sub-agent whose call this is, once, above the first of its calls."""
+        if not self.out.live or not _depth(event):
+            return []
+        kind = event.agent.rpartition("/")[2]
+        tasks = {key: one for key, one in self._calls.items() if _is_task(one.call) and _agent_type(one.call) == kind}
+        if any(key in self._headed for key in tasks):
+            return []
+        self._headed |= tasks.keys()
+        work = "; ".join(describe_call(one.call).partition(": ")[2] for one in tasks.values())
+        return [self._line(_depth(event) - 1, "▸", CYAN, f"{kind}: {work}" if work else kind)]
 
     def _draw(self) -> None:
         """Draws the running calls and the end of their output."""
         lines = []
         wheel = WHEEL[self._turned % len(WHEEL)]
         for one in list(self._calls.values())[:MOST_DRAWN]:
-            passed = time.monotonic() - one.started
+            passed = time.monotonic() - one.started - one.waited
             mark, time_passed = (wheel, format_seconds(passed) if passed >= 1 else "") if one.animated else ("→", "")
             lines.append(self._line(one.depth, mark, CYAN, describe_call(one.call), time_passed))
             lines += [self._line(one.depth + 1, "·", DIM, one.progress)] if one.progress else []
             shown = [_visible_part(line) for line in one.tail if line.strip()][-TAIL:]
             lines += [self._line(one.depth + 1, "│", DIM, line) for line in shown]
         for agent, draft in islice(self._drafts.calls(), MOST_DRAWN):
-            depth = int(agent != MAIN)
+            depth = agent.count("/")
             lines.append(self._line(depth, wheel, CYAN, f"writing {draft.name}", f"{draft.size:,} characters"))
             lines += [self._line(depth + 1, "│", DIM, line) for line in draft.tail(TAIL)]
         more = len(self._calls) - MOST_DRAWN
@@ -351,16 +425,34 @@ class ForPeople:
         return f"{' ' * indent}{painted} {words}" + (f"  {self.out.paint(after, DIM)}" if after else "")
 
 
-def _key(event: ToolStarted | ToolProgress | ToolOutput | ToolFinished) -> tuple[str, str]:
+def _key(
+    event: ToolStarted | ToolProgress | ToolOutput | ToolFinished | PermissionAsked | PermissionAnswered,
+) -> tuple[str, str]:
     return event.agent, event.call.id  # two agents may use the same ids
 
 
-def _error_lines(result: ToolResult) -> list[str]:
-    """Returns the lines of an error that has several; nothing for a single sentence."""
-    if result.failure is None or "\n" not in result.failure.message.strip():
-        return []
-    lines = [line[:LONGEST_LINE] for line in result.failure.text().strip().split("\n", MOST_LINES)]
-    return lines if len(lines) <= MOST_LINES else [*lines[:MOST_LINES], "…"]
+def _depth(event: Event) -> int:
+    """Returns 0 for the agent itself, 1 for its sub-agents, and so on."""
+    return event.agent.count("/") if event.agent else 0
+
+
+def _is_task(call: ToolCall) -> bool:
+    return call.name == "task" and bool(_arguments(call).get("description"))
+
+
+def _agent_type(call: ToolCall) -> str:
+    return str(_arguments(call).get("agent_type") or "general")
+
+
+def _arguments(call: ToolCall) -> Mapping[str, Any]:
+    """Returns the arguments, parsed or not; nothing where they cannot be read."""
+    given = call.arguments
+    if isinstance(given, str):
+        try:
+            given = json.loads(given or "{}") if len(given) <= LONGEST_ARGUMENTS else {}
+        except (ValueError, RecursionError):
+            return {}
+    return given if isinstance(given, Mapping) else {}
 
 
 def _colour(line: str) -> str:
@@ -399,15 +491,10 @@ def describe_shortening(event: ContextShortened) -> str:
 
 def describe_call(call: ToolCall) -> str:
     """Renders a call as `csv_parse(path="sales.csv")`, with shortened arguments, parsed or not."""
-    arguments = call.arguments
-    if isinstance(arguments, str) and len(arguments) <= LONGEST_ARGUMENTS:
-        try:
-            parsed = json.loads(arguments or "{}")
-        except (ValueError, RecursionError):
-            return render_call(call)
-        if isinstance(parsed, dict):
-            return render_call(replace(call, arguments=parsed))
-    return render_call(call)
+    if _is_task(call):
+        return f"{_agent_type(call)}: {_arguments(call)['description']}"
+    parsed = _arguments(call)
+    return render_call(replace(call, arguments=parsed) if parsed else call)
 
 
 def _count(number: int, what: str) -> str:
