@@ -121,6 +121,7 @@ def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 PRIVATE_PARTS = {  # file -> the dependency whose private parts it may touch
     "cli/terminal/input_line.py": "prompt_toolkit",
+    "core/arguments/pydantic_private.py": "pydantic",
     "core/execution/deadline.py": "asyncio",
     "durable/engine/dbos_private.py": "dbos",
     "frameworks/langchain.py": "langchain-core",

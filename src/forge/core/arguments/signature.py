@@ -11,11 +11,12 @@ import types
 from collections.abc import Callable, Collection, Mapping
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, NotRequired, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 from forge.core.arguments.call_style import declared_type, read_hints, takes
 from forge.core.arguments.names import near
 from forge.core.arguments.parameters import Setting, SimpleArguments, simple_arguments
+from forge.core.arguments.pydantic_private import make_closed_generator, make_closed_validator
 from forge.core.arguments.read import MOST_PARTS, Repaired, as_text, check_amount, is_readable, mark_repaired
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.files import read_regular
@@ -134,9 +135,8 @@ class Signature:
         from pydantic.errors import PydanticUserError
         from typing_extensions import TypedDict
 
-        shape: Any = TypedDict("Arguments", fields)  # type: ignore[misc]
-        shape.__required_keys__ = frozenset(fields) - self.defaults.keys()
-        shape.__optional_keys__ = frozenset(fields) & self.defaults.keys()
+        typed = {key: NotRequired[hint] if key in self.defaults else hint for key, hint in fields.items()}
+        shape: Any = TypedDict("Arguments", typed)  # type: ignore[misc]
         setattr(shape, "__pydantic_config__", ConfigDict(extra="forbid", allow_inf_nan=False))  # noqa: B010
         try:
             return TypeAdapter(shape)
@@ -417,94 +417,6 @@ def description_from(file: str, embedded: str | Callable[[], str], made_of: Any)
     here = os.getcwd()
     variables = {"workspace": os.environ.get("AGENT_WORKSPACE_ROOT") or here, "directory": here, "cwd": here}
     return re.sub(r"\$\{(workspace|directory|cwd)\}", lambda match: variables[match[1]], text)
-
-
-# Refuses keys that a class inside the arguments does not know, unless the class itself allows them.
-
-
-_CLASSES = ("model", "dataclass", "typed-dict")
-_EXTRA = "extra_fields_behavior"  # pydantic's name for it in a core schema
-_VALUES = frozenset({"metadata", "default", "expected", "cls", "serialization"})  # hold no schemas that check something
-
-
-def make_closed_validator(adapter: Any) -> Any:
-    """Makes the validator of a type adapter or a model. Pydantic drops unknown keys in silence; this one refuses them.
-
-    A class that sets `extra` itself, to "allow" or "ignore", keeps its own rule.
-    """
-    schema = _core_schema(adapter)
-    if not _is_open(schema):
-        return adapter.validator if hasattr(adapter, "validator") else adapter.__pydantic_validator__
-    from pydantic_core import SchemaValidator
-
-    return SchemaValidator(
-        _close_schema(schema), None, _use_prebuilt=False
-    )  # the classes' own ones would drop them again
-
-
-@cache
-def make_closed_generator() -> Any:
-    """Returns pydantic's generator of JSON Schemas, which marks closed models as closed."""
-    from pydantic.json_schema import GenerateJsonSchema
-
-    class Closed(GenerateJsonSchema):
-        def model_schema(self, schema: Any) -> Any:
-            return _show_closed(schema, super().model_schema(schema))
-
-        def dataclass_schema(self, schema: Any) -> Any:
-            return _show_closed(schema, super().dataclass_schema(schema))
-
-        def typed_dict_schema(self, schema: Any) -> Any:
-            return _show_closed(schema, super().typed_dict_schema(schema))
-
-    return Closed
-
-
-def _core_schema(adapter: Any) -> Any:
-    return adapter.core_schema if hasattr(adapter, "core_schema") else adapter.__pydantic_core_schema__
-
-
-def _is_silent(schema: Any) -> bool:
-    """Returns whether it is a class without a rule for other keys. One without settings takes its container's."""
-    if schema.get("type") not in _CLASSES or _EXTRA in schema.get("config", {_EXTRA: ""}):
-        return False
-    return bool(schema.get("extra_behavior", "ignore") == "ignore")  # of a TypedDict, whose `extra_items` allow them
-
-
-def _show_closed(schema: Any, shown: Any) -> Any:
-    if shown.get("type") == "object" and _is_silent(schema) and _shows_every_name(schema):
-        shown.setdefault("additionalProperties", False)
-    return shown
-
-
-def _is_open(schema: Any) -> bool:
-    if isinstance(schema, dict):
-        return _is_silent(schema) or any(_is_open(one) for key, one in schema.items() if key not in _VALUES)
-    return isinstance(schema, list | tuple) and any(map(_is_open, schema))
-
-
-def _close_schema(schema: Any) -> Any:
-    """Returns a closed copy, since classes share their core schemas."""
-    if isinstance(schema, dict):
-        made = {key: one if key in _VALUES else _close_schema(one) for key, one in schema.items()}
-        if _is_silent(schema):
-            made["config"] = {**schema["config"], _EXTRA: "forbid"}
-            if made["type"] == "typed-dict":
-                made["extra_behavior"] = "forbid"
-        return made
-    return type(schema)(map(_close_schema, schema)) if type(schema) in (list, tuple) else schema
-
-
-def _shows_every_name(schema: Any) -> bool:
-    """Returns whether the JSON Schema has every name that the class takes: not where a field has several."""
-    if schema["config"].get("validate_by_name") or schema["config"].get("populate_by_name"):
-        return False
-    inner = schema
-    while isinstance(inner.get("schema"), dict):  # behind the class's own validators
-        inner = inner["schema"]
-    fields = inner.get("fields", ())
-    each = fields.values() if isinstance(fields, dict) else fields
-    return all(isinstance(field.get("validation_alias", ""), str) for field in each)
 
 
 # Makes `typing.TypedDict` classes readable to pydantic, which refuses them before Python 3.12.
