@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from forge import Agent, Scripted, ToolCall, rules
-from forge.mcp import mcp
+from forge.mcp import Http, mcp
 from tests.mcp import hostile
+from tests.mcp.server.test_http import TOKEN, served
 from tests.network.serving import Asked, Reply, serving
 
 telemetry = pytest.importorskip("opentelemetry.trace")
@@ -130,3 +131,18 @@ async def test_the_uri_of_a_resource_counts_as_content(spans: Spans) -> None:
             await agent.run("Read.")
     (span,) = [one for one in spans() if one.name == "resources/read"]
     assert span.attributes["mcp.resource.uri"] == "x://1"
+
+
+async def test_what_a_server_of_forge_does_belongs_to_the_same_trace(spans: Spans) -> None:
+    async with served() as url:
+        source = mcp(Http(url, headers={"Authorization": f"Bearer {TOKEN}"}), name="docs")
+        model = Scripted(ToolCall("docs__add", {"a": 1}), "done")
+        async with Agent(model, tools=[source], policy=rules("allow *")) as agent:
+            await agent.run("Add.")
+    sent, answered = (
+        next(one for one in spans() if one.name == "tools/call add" and one.kind is kind)
+        for kind in (telemetry.SpanKind.CLIENT, telemetry.SpanKind.SERVER)
+    )
+    assert answered.parent.span_id == sent.context.span_id
+    (ran,) = [one for one in spans() if one.name == "execute_tool add"]
+    assert ran.context.trace_id == sent.context.trace_id

@@ -26,6 +26,8 @@ from forge.permissions.questions import Answer, PermissionRequest
 from forge.pipeline import standard_executor
 from tests.mcp.oauth_site import UserSite, visit
 from tests.mcp.remote import until
+from tests.mcp.server.issuing import issuing
+from tests.mcp.server.test_auth import protected
 from tests.network.serving import serving
 
 SERVICE = "https://service.example.com/callback"
@@ -163,6 +165,18 @@ async def test_a_person_who_says_no_and_a_page_that_nobody_opens_are_refusals(mo
             assert there.calls == []
 
 
+async def test_a_server_that_refuses_a_token_for_a_while_does_not_log_its_user_out() -> None:
+    async with site() as there:
+        server, desk = docs(there), Desk()
+        await log_in(server, "", "ada")
+        async with mount_source(desk.registry, server):
+            kept, there.valid = there.valid, {token for token, owner in there.owners.items() if owner != "ada"}
+            there.refuses_refresh = True
+            assert "its stored login of ada is no longer valid" in (await desk.call("ada")).for_llm  # nobody is asked
+            there.valid = kept
+            assert (await desk.call("ada")).success
+
+
 async def test_a_page_that_another_user_opens_gives_nobody_a_token() -> None:
     async with site() as there:
         server, desk = docs(there), Desk()
@@ -243,6 +257,22 @@ async def test_resources_are_read_as_the_user_and_prompts_by_nobody() -> None:
             assert (await desk.call("bob", "mcp_resource", server="docs")).failure is not None
             with pytest.raises(ToolError, match="nobody's call asks it"):
                 await server.list_prompts()
+
+
+async def test_a_server_of_the_sdk_behind_a_real_issuer_knows_its_users_apart() -> None:
+    async with issuing() as issuer, protected(issuer) as url:
+        auth = OAuth(per_user=True, redirect_url=SERVICE, client_id="service", issuer=issuer.url)
+        server, desk = mcp(Http(url, auth=auth), name="docs"), Desk()
+        await log_in(server, "", "ada", "bob")
+        async with mount_source(desk.registry, server):
+            said = await asyncio.gather(*(desk.call(user, "docs__whoami") for user in ("ada", "bob", "ada")))
+            known = [one.data["structured"] for one in said]
+            assert [one["user"] for one in known] == ["ada", "bob", "ada"]
+            assert known[0]["session"] == known[2]["session"] != known[1]["session"]
+            before = len(issuer.granted)
+            refused = await desk.call("mallory", "docs__whoami")
+            assert "it needs a login of mallory" in refused.for_llm
+            assert len(issuer.granted) == before  # nobody's login was used or renewed for it
 
 
 async def test_a_redirect_of_this_machine_needs_no_service() -> None:

@@ -8,12 +8,13 @@ import socket
 import time
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlencode
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, RedirectResponse
 from starlette.routing import Route
 
 from forge.network.serve import serve_app
@@ -58,7 +59,9 @@ class TestIssuer:
             name: f"{self.url}/{name}"
             for name in ("token_endpoint", "introspection_endpoint", "authorization_endpoint")
         }
-        more = {"revocation_endpoint": f"{self.url}/revoke", "grant_types_supported": ["client_credentials"]}
+        more: dict[str, Any] = {"revocation_endpoint": f"{self.url}/revoke"}
+        more |= {"grant_types_supported": ["client_credentials", "authorization_code", "refresh_token"]}
+        more |= {"code_challenge_methods_supported": ["S256"]}
         where = {"issuer": self.named or self.url, "jwks_uri": f"{self.url}/keys", **endpoints, **more}
         return JSONResponse({**where, "response_types_supported": ["code"]})
 
@@ -69,8 +72,16 @@ class TestIssuer:
     async def grant(self, request: Request) -> JSONResponse:
         form = {name: str(value) for name, value in (await request.form()).items()}
         self.granted.append(form)
-        token = self.token(form.get("resource", ""), scope=form.get("scope"))
-        return JSONResponse({"access_token": token, "token_type": "Bearer", "expires_in": 300})
+        person = form.get("code") or form.get("refresh_token", "")  # of a login: the name of who agreed
+        claims = {"scope": form.get("scope"), **({"sub": person} if person else {})}
+        answer = {"access_token": self.token(form.get("resource", ""), **claims), "token_type": "Bearer"}
+        return JSONResponse({**answer, "expires_in": 300, **({"refresh_token": person} if person else {})})
+
+    async def authorize(self, request: Request) -> RedirectResponse:
+        """Everyone agrees, as the person in the query."""
+        asked = request.query_params
+        found = urlencode({"code": asked["person"], "state": asked["state"]})
+        return RedirectResponse(f"{asked['redirect_uri']}?{found}")
 
     async def introspect(self, request: Request) -> JSONResponse:
         self.asked.append("introspection")
@@ -91,6 +102,7 @@ class TestIssuer:
                 Route("/keys", self.jwks),
                 Route("/token_endpoint", self.grant, methods=["POST"]),
                 Route("/introspection_endpoint", self.introspect, methods=["POST"]),
+                Route("/authorization_endpoint", self.authorize),
                 Route("/revoke", self.revoke, methods=["POST"]),
             ]
         )

@@ -68,10 +68,8 @@ class ServerContents:
     name: str
 
     async def _request(self, work: Callable[[Connection], Awaitable[T]], ctx: ToolContext | None = None) -> T:
-        """Sends a request, over the connection of the call's user if each user has one."""
-        raise NotImplementedError
-
-    def _mask_tokens(self, answer: Mapping[str, Any], ctx: ToolContext | None = None) -> Mapping[str, Any]:
+        """Sends a request, over the connection of the call's user if each user has one. Tokens in the answer are
+        masked."""
         raise NotImplementedError
 
     async def list_resources(self, ctx: ToolContext | None = None) -> list[ServerResource]:
@@ -86,7 +84,7 @@ class ServerContents:
     async def read_resource(self, uri: str, ctx: ToolContext | None = None) -> ToolResult:
         """Returns the text of a resource; binary contents are attachments. Raises `ToolError`. `ctx`: the call that
         asks."""
-        answer = self._mask_tokens(await self._request(lambda one: one.read_resource(uri), ctx), ctx)
+        answer = await self._request(lambda one: one.read_resource(uri), ctx)
         contents = answer.get("contents")
         parts = [{"type": "resource", "resource": one} for one in contents] if isinstance(contents, list) else []
         if not parts:
@@ -95,7 +93,7 @@ class ServerContents:
 
     async def read_app(self, uri: str) -> str:
         """Returns the HTML of an app, a resource `ui://…`. It is untrusted: show it only in a sandboxed frame."""
-        return read_page(self.name, uri, self._mask_tokens(await self._request(lambda one: one.read_resource(uri))))
+        return read_page(self.name, uri, await self._request(lambda one: one.read_resource(uri)))
 
     async def list_prompts(self) -> list[ServerPrompt]:
         """Returns the prompts; [] if the server has none. Raises `ToolError`."""
@@ -104,7 +102,7 @@ class ServerContents:
 
     async def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> list[Message]:
         """Returns the messages of a prompt, for `agent.run`. Raises `ToolError`."""
-        answer = self._mask_tokens(await self._request(lambda one: one.get_prompt(name, arguments or {})))
+        answer = await self._request(lambda one: one.get_prompt(name, arguments or {}))
         listed = answer.get("messages")
         messages = [_read_message(one) for one in (listed if isinstance(listed, list) else [])[:MOST_PARTS]]
         if not messages:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -34,7 +33,7 @@ from forge.mcp.client.names import (
 )
 from forge.mcp.client.questions import CallListener
 from forge.mcp.client.tools import TIMEOUT, McpTool, ToolOffer, ToolSettings, check_definition, default_permissions
-from forge.mcp.client.users import UserConnections
+from forge.mcp.client.users import UserConnections, mask_tokens
 from forge.mcp.oauth.login import Login, LoginNeeded
 from forge.mcp.pins import Pins, digest, pins_of, state_of
 
@@ -242,7 +241,7 @@ class McpSource(ServerContents):
             with listener.track_call(ctx) as key:
                 return await connection.call_tool(tool.remote, dict(arguments), key, as_task=as_task)
 
-        return self._mask_tokens(await self._run(work, ctx), ctx)
+        return await self._run(work, ctx)
 
     async def log_in(self, user: str, show: Callable[[str], Awaitable[None]]) -> bool:
         """Logs a user in anew at a server with `OAuth(per_user=True)`; "" is the login that lists its tools.
@@ -279,7 +278,8 @@ class McpSource(ServerContents):
             raise ToolError(f"the server {self.name} is not open", ErrorKind.SYSTEM, "Use it only inside `async with`.")
         if self._user_connections is None:
             assert self._connection is not None
-            return await work(self._connection, self._listener)
+            answer = await work(self._connection, self._listener)
+            return mask_tokens(answer, self.login.tokens if self.login is not None else ())
         if ctx is None:
             raise ToolError(
                 f"the server {self.name} has a login for each user, and nobody's call asks it",
@@ -290,17 +290,6 @@ class McpSource(ServerContents):
 
     async def _request(self, work: Callable[[Connection], Awaitable[T]], ctx: ToolContext | None = None) -> T:
         return await self._run(lambda connection, _: work(connection), ctx)
-
-    def _mask_tokens(self, answer: Mapping[str, Any], ctx: ToolContext | None = None) -> Mapping[str, Any]:
-        """Masks the tokens of a login in an answer: they change while the server is open."""
-        tokens = self.login.tokens if self.login is not None else ()
-        if self._user_connections is not None and ctx is not None:
-            tokens = (*tokens, *self._user_connections.tokens_of(ctx.scope.user))
-        if not tokens:
-            return answer
-        text = json.dumps(answer)
-        masked = Secrets(tokens).mask(text)
-        return answer if masked == text else dict(json.loads(masked))
 
     def _make_listener(self, login: Login | None) -> CallListener:
         secrets = (*self.secrets, *(login.secrets if login is not None else ()))

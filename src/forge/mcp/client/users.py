@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -74,20 +75,16 @@ class UserConnections:
         before = user.logins
         try:
             try:
-                return await self._run(user, work)
+                answer = await self._run(user, work)
             except LoginNeeded as needed:
                 await self._ask_to_log_in(user, ctx, needed, before)
-            return await self._run(user, work)
+                answer = await self._run(user, work)
+            return mask_tokens(answer, user.login.tokens)
         except ToolError as error:
             error.message = Secrets(user.login.tokens).mask(error.message)
             raise
         finally:
             self._leave(user)
-
-    def tokens_of(self, name: str) -> tuple[str, ...]:
-        """Returns the tokens that the user has in use, to mask them."""
-        found = self._users.get(name)
-        return found.login.tokens if found is not None else ()
 
     async def log_in(self, name: str, show: Show) -> bool:
         """Logs a user in anew: `show` gets the page to open. Returns False if the server asks for no login."""
@@ -197,7 +194,6 @@ class UserConnections:
         async with user.asking:
             if user.logins != before:  # in a call that runs beside this one
                 return
-            await self._end(user)
 
             async def show(url: str) -> None:
                 message = f"Log in as {one_line(user.name, 80)}: the call of {ctx.spec.name} needs it."
@@ -206,7 +202,8 @@ class UserConnections:
 
             with ctx.pause_clock():
                 await self._log_in(user.name, show)
-            user.login = self._login.for_user(user.name)  # with the new tokens
+            async with user.opening:  # a connection has the tokens that were stored when it was made
+                await self._end(user)
             user.logins += 1
 
     async def _log_in(self, name: str, show: Show) -> bool:
@@ -249,6 +246,15 @@ class UserConnections:
                     raise
                 browser = await stack.enter_async_context(listen_for_redirect(0, show))  # it is taken
             yield browser
+
+
+def mask_tokens(answer: T, tokens: Sequence[str]) -> T:
+    """Masks the tokens of a login in an answer: they change while a server is open."""
+    if not tokens or not isinstance(answer, dict):
+        return answer
+    text = json.dumps(answer)
+    masked = Secrets(tokens).mask(text)
+    return answer if masked == text else json.loads(masked)
 
 
 def _read_state(url: str) -> str:

@@ -218,8 +218,7 @@ _GREETING = {
 
 
 async def log_in(login: Login, browser: Browser) -> bool:
-    """Logs in anew. Returns False if the server asks for no login. Raises `ToolError`."""
-    login.forget_tokens()
+    """Logs in anew. Returns False if the server asks for no login. Raises `ToolError`: then an earlier login stays."""
     headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": LATEST_HANDSHAKE_VERSION}
     request = httpx2.Request("POST", login.url, json=_GREETING, headers=headers)
     login.browser = browser
@@ -230,7 +229,8 @@ async def log_in(login: Login, browser: Browser) -> bool:
         login.browser = None
     if answer.status_code in (401, 403):
         raise login.needed_error(f"{answer.status_code} after the login")
-    return login.is_stored
+    login.forget_earlier_tokens()
+    return bool(login.tokens)
 
 
 # --- Revokes the tokens of a stored login at its authorization server (RFC 7009).

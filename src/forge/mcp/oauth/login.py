@@ -110,11 +110,13 @@ class Login:
         urls = (self.store.read().get("client") or {}).get("redirect_uris") or [""]
         return urlsplit(str(urls[0])).port or 0
 
-    def forget_tokens(self) -> None:
-        """Removes the tokens of a stored login; the registration of the client stays."""
+    def forget_earlier_tokens(self) -> None:
+        """Removes the tokens of all but the latest login; the registrations of the client stay."""
+        latest = self.store.read()
         for issuer, record in self.store.read_all().items():
-            kept = {key: value for key, value in record.items() if key not in ("tokens", "expires_at", "proof_key")}
-            self.store.write(issuer, kept)
+            if record != latest:
+                kept = {key: value for key, value in record.items() if key not in ("tokens", "expires_at", "proof_key")}
+                self.store.write(issuer, kept)
 
     def note_tokens(self, *values: str | None) -> None:
         """Notes the tokens in use."""

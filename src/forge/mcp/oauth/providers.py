@@ -119,7 +119,7 @@ class _Stored:
 
     def attach(self, provider: OAuthClientProvider) -> None:
         self._provider = provider
-        self._login.proof_key = str(self._record.get("proof_key") or "")
+        self._login.proof_key = "" if self._login.browser is not None else str(self._record.get("proof_key") or "")
         context = provider.context
         context.oauth_metadata = _read(OAuthMetadata, self._record.get("server"))
         context.protected_resource_metadata = _read(ProtectedResourceMetadata, self._record.get("resource"))
@@ -129,6 +129,9 @@ class _Stored:
         context.token_expiry_time = expires_at if isinstance(expires_at, int | float) else None
 
     async def get_tokens(self) -> OAuthToken | None:
+        """Returns the stored tokens; none while a person logs in anew. They stay stored until there are new ones."""
+        if self._login.browser is not None:
+            return None
         tokens: OAuthToken | None = _read(OAuthToken, self._record.get("tokens"))
         return tokens
 
