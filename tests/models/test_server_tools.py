@@ -366,3 +366,25 @@ def test_a_sub_agent_has_the_tools_of_its_type():
     agent = Agent(Scripted("x"), server_tools=[ServerTool("web_search")], agents={})
     assert agent.server_tools
     assert agent.subagent().server_tools == ()
+
+
+async def test_an_answer_that_pauses_while_the_provider_searches_goes_on():
+    delta = {"type": "input_json_delta", "partial_json": '{"query": "the news"}'}
+    paused = named_sse(
+        ("message_start", {"type": "message_start", "message": {"role": "assistant", "usage": USAGE}}),
+        (
+            "content_block_start",
+            {"type": "content_block_start", "index": 0, "content_block": {**SEARCHED[0], "input": {}}},
+        ),
+        ("content_block_delta", {"type": "content_block_delta", "index": 0, "delta": delta}),
+        ("message_delta", {"type": "message_delta", "delta": {"stop_reason": "pause_turn"}, "usage": USAGE}),
+        ("message_stop", {"type": "message_stop"}),
+    )
+    async with serving(stream(paused), stream(said("anthropic", *SEARCHED[1:]))) as server:
+        limits = Limits(price=Price(input=0, output=0))
+        tools = [ServerTool("web_search")]
+        agent = Agent(model("anthropic", server), server_tools=tools, policy=rules("allow network"), limits=limits)
+        result = await agent.run("What is new?")
+    assert (result.text, result.cost, result.calls) == ("Rain.", 0.01, 1)
+    assert server.bodies[1]["messages"][-1]["content"] == [SEARCHED[0]]
+    assert result.messages[-1].extra["server_calls"][0]["input"] == {"query": "the news"}
