@@ -341,6 +341,41 @@ async def test_leaving_the_agent_cancels_its_started_runs(caplog):
     assert "1 of its runs are in progress" in caplog.text
 
 
+async def test_other_uses_of_the_agent_leave_a_started_run_alone():
+    door = Door()
+    agent = Agent(Scripted(ToolCall("wait"), "other", "another", "Done."), tools=[door.tool])
+    run = agent.start("Go")  # in no `async with`
+    await door.begun.wait()
+    assert (await asyncio.to_thread(agent.run_sync, "Hi")).text == "other"
+    async with agent:
+        async with agent:
+            inner = agent.start("Hi")
+        assert not run.is_over
+        assert (await inner).text == "another"
+    assert not run.is_over
+    door.open.set()
+    assert (await run).text == "Done."
+
+
+async def test_a_run_is_awaited_where_it_was_started_and_cancelled_from_everywhere():
+    door = Door()
+    run = Agent(Scripted(ToolCall("wait")), tools=[door.tool]).start("Go")
+    await door.begun.wait()
+
+    async def wait() -> None:
+        await run
+
+    async def listen() -> None:
+        async for _ in run.events():
+            pass
+
+    for work in (wait, listen):
+        with pytest.raises(RuntimeError, match="in another event loop"):
+            await asyncio.to_thread(asyncio.run, work())
+    await asyncio.to_thread(run.cancel)
+    assert (await run).reason == "cancelled"
+
+
 def test_a_run_is_started_where_a_loop_runs():
     agent = Agent(Scripted("Hello!"))
     with pytest.raises(RuntimeError, match=r"agent\.run_sync\(prompt\)"):

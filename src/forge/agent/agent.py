@@ -488,7 +488,7 @@ class Agent(Generic[OutputT, DepsT]):
         """Starts a run and returns it at once: `run.events()`, `run.send("…")`, `run.cancel()`, `await run`.
 
         Takes the parameters of `run`, and is called where an event loop runs. The run goes on until it is over, also if
-        nobody keeps or awaits it; leaving `async with agent` cancels it.
+        nobody keeps or awaits it; leaving the `async with agent` in which it was started cancels it.
 
         Example:
             >>> async def main():
@@ -505,7 +505,8 @@ class Agent(Generic[OutputT, DepsT]):
         progress, activity = RunInProgress(scope.session_id), ActivityStream(agent.secrets)
         agent._opening.runs.add(progress)  # it takes messages from now on
         work = agent._work(progress, prompt, scope, is_named, activity, settings)
-        return LocalRun(progress, work, activity, partial(agent._say, progress), agent._opening.started)
+        begun_here = agent._opening.started if agent._opening.is_open else set()
+        return LocalRun(progress, work, activity, partial(agent._say, progress), begun_here)
 
     async def _work(
         self,

@@ -32,18 +32,20 @@ class OpenAgent:
         self.contexts: list[Callable[[], AbstractAsyncContextManager[Any]]] = []
         self.background: BackgroundWork | None = None
         self.runs = RunsInProgress()
-        self.started: set[LocalRun[Any]] = set()  # runs of `Agent.start` that are not over
+        self.started: set[LocalRun[Any]] = set()  # runs that began while it was open, and are not over
         self.sessions: set[str] = set()  # named sessions: their programs end with the agent
         self._stack = AsyncExitStack()
+        self._users = 0  # `async with` blocks that are open
         self.is_open = False
 
     def fork(self) -> OpenAgent:
         """Returns the same with background work and an opening of its own."""
         other = copy(self)
-        other.background, other._stack, other.started = None, AsyncExitStack(), set()
+        other.background, other._stack, other.started, other._users = None, AsyncExitStack(), set(), 0
         return other
 
     async def open(self) -> None:
+        self._users += 1
         try:
             for make in self.contexts:
                 await self._stack.enter_async_context(make())
@@ -54,11 +56,11 @@ class OpenAgent:
 
     async def close(self) -> None:
         self.is_open = False
-        if self.started:
-            log.warning(
-                "an agent is closed while %d of its runs are in progress: they are cancelled", len(self.started)
-            )
-            for run in [*self.started]:
+        self._users -= 1
+        left = [run for run in self.started if run.is_here] if not self._users else ()
+        if left:
+            log.warning("an agent is closed while %d of its runs are in progress: they are cancelled", len(left))
+            for run in left:
                 await run.cancel().ended()
         while self.sessions:
             end_started(self.sessions.pop())

@@ -122,7 +122,13 @@ class LocalRun(StartedRun[ResultT]):
     def is_over(self) -> bool:
         return self._task.done()
 
+    @property
+    def is_here(self) -> bool:
+        """True in the event loop that works on it."""
+        return self._task.get_loop() is asyncio.get_running_loop()
+
     async def events(self) -> AsyncGenerator[Event, None]:
+        self._check_loop()
         async for event in self._events.read():
             yield event
         self._task.result()
@@ -144,7 +150,13 @@ class LocalRun(StartedRun[ResultT]):
 
     async def ended(self) -> None:
         """Waits until it is over, without its result."""
+        self._check_loop()
         await asyncio.wait([self._task])
+
+    def _check_loop(self) -> None:
+        if not self.is_here:
+            message = f"the run {self.id} was awaited in another event loop than the one it was started in"
+            raise RuntimeError(f"{message}. Wait for it there; send and cancel work from everywhere.")
 
 
 _RUNNING: set[LocalRun[Any]] = set()

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, TypedDict, assert_type
 from pydantic import BaseModel, Field
 
 from forge import Agent, DurableAgent, Retry, RunContext, RunResult, Scripted
+from forge.agent import StartedRun
 from forge.events import Event
 
 MODEL = Scripted("done")
@@ -73,6 +74,11 @@ def check_another_type(value: int) -> int:
 
 async def use() -> None:
     assert_type((await weather.run("?")).output, Weather)
+    run = weather.start("?")
+    assert_type(run, StartedRun[RunResult[Weather]])
+    assert_type((await run).output, Weather)
+    assert_type((await run.cancel()).output, Weather)
+    assert_type((await DurableAgent(weather).start("?")).run_id, str)
     async with weather as opened:
         assert_type(opened, Agent[Weather])
     async for partial in weather.stream_output("?"):
