@@ -118,11 +118,11 @@ def _responses(body: dict[str, Any]) -> Answer:
     else:
         part = {"type": "output_text", "text": text, "annotations": []}
         item |= {"type": "message", "role": "assistant", "content": [part]}
-    usage = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
+    usage: dict[str, Any] = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
     usage |= {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
     whole = {"id": "response", "object": "response", "created_at": 1, "status": "completed", "model": body["model"]}
     whole |= {"output": [item], "usage": usage, "tools": [], "tool_choice": "auto", "parallel_tool_calls": True}
-    events = [
+    events: list[dict[str, Any]] = [
         {"type": "response.created", "response": {**whole, "status": "in_progress", "output": []}},
         {"type": "response.output_item.added", "output_index": 0, "item": item},
         {"type": "response.output_item.done", "output_index": 0, "item": item},
@@ -138,7 +138,8 @@ def _messages(body: dict[str, Any]) -> Answer:
     usage = {"input_tokens": 10, "output_tokens": 5}
     whole = {"id": "message", "type": "message", "role": "assistant", "model": body["model"], "stop_sequence": None}
     block: dict[str, Any] = {"type": "tool_use", "id": f"call_{results}", "name": name} if name else {"type": "text"}
-    empty, full = ({"input": {}}, {"input": json.loads(text)}) if name else ({"text": ""}, {"text": text})
+    empty: dict[str, Any] = {"input": {}} if name else {"text": ""}
+    full: dict[str, Any] = {"input": json.loads(text)} if name else {"text": text}
     delta = {"type": "input_json_delta", "partial_json": text} if name else {"type": "text_delta", "text": text}
     ended = "tool_use" if name else "end_turn"
     return (

@@ -25,7 +25,7 @@ from forge.durable.store import RunStore
 from forge.durable.store.rows import INITIAL_MESSAGES, NewRun, Outcome, Question, RunInfo
 from forge.models.scripted import Scripted
 from forge.permissions.gate import PolicyGate
-from forge.permissions.questions import request_text
+from forge.permissions.questions import Answer, ask_approver, request_text
 from forge.project.assemble.secrets import project_secrets
 from forge.project.config import Configuration, load_configuration, read_configuration
 from forge.project.config.durable import passwords, without_password
@@ -254,7 +254,8 @@ async def test_yes_is_said_to_the_run_that_it_is_for_and_to_those_it_started(tmp
         home: Any = Home(store)
         token = current.set(Attempt(run, home))
         try:
-            kinds.append((await approve(request)).by)
+            answer = await ask_approver(approve, request)
+            kinds.append(answer.by if isinstance(answer, Answer) else str(answer))
         except ToolError as error:
             kinds.append(type(error).__name__)
         finally:
@@ -265,7 +266,6 @@ async def test_yes_is_said_to_the_run_that_it_is_for_and_to_those_it_started(tmp
 async def test_a_stored_question_is_shown_as_it_was_asked(tmp_path):
     from forge.core.context import ToolContext
     from forge.durable.engine.approval import request_to_json
-    from forge.permissions.questions import Answer
 
     @tool(permissions={"write"}, target="name")
     def note(name: str, text: str = "") -> str:
