@@ -26,7 +26,7 @@ async def measures() -> list[Measure]:
                 process("-c", "import forge"),
                 process("-c", "import click"),
                 process("-c", "import forge; forge.tool; forge.ToolRegistry"),
-                process("-m", "forge", "tool", "list"),
+                process("-m", "forge", "tool", "list", directory=Path(home)),
                 in_project("-m", "forge", "run", "--model", "scripted:script.yaml", "Hi"),
                 in_project("-m", "forge", "runs", "list"),
             )
