@@ -59,7 +59,6 @@ def forge() -> None:
 
 def main() -> NoReturn:
     """The entry point of the program."""
-    gc.set_threshold(100_000)  # loading modules makes many objects that stay; to look for garbage among them takes time
     _occupy_standard_streams()
     code = perform(sys.argv[1:])
     gc.freeze()  # the interpreter would collect once more at its end, before the system takes everything back
