@@ -240,7 +240,7 @@ async def test_a_timeout_cancels_the_request_and_others_go_on():
         await arrived.wait()  # the first goes on only when the second runs
         return who
 
-    async with mount(app, timeout=1) as api:
+    async with mount(app, timeout=3) as api:
         waiting = asyncio.create_task(api.call("pets__slow"))
         both = await asyncio.gather(api.call("pets__meet", who="a"), api.call("pets__meet", who="b"))
         assert [one.data["body"] for one in both] == ["a", "b"]
