@@ -340,6 +340,14 @@ def test_a_session_deleted_under_our_feet_is_not_brought_back(store, path):
     assert [message.text for message in again(path)] == ["new"]
 
 
+def test_a_value_is_read_without_opening_its_session(store):
+    store.open("a").meta["todo"] = ["mend"]
+    assert store.read_meta("a", "todo") == ["mend"]
+    assert store.read_meta("a", "answers") is None
+    assert store.read_meta("b", "todo") is None
+    assert [one.name for one in store.list()] == ["a"]
+
+
 def test_small_values_belong_to_a_session(store, path):
     meta = store.open("a").meta
     meta["todo"] = [{"content": "mend", "status": "pending"}]

@@ -623,3 +623,20 @@ def _multiply_questions(store: RunStore, count: int) -> None:
     if store.database.is_sqlite:
         copy = f"{numbers}INSERT INTO {questions.name} (id, asked, {columns}) " + copy.partition(numbers)[2]
     store.database.write(lambda connection: connection.execute(sa.text(copy)))
+
+
+def test_a_partial_index_has_its_condition_in_both_databases(empty_database: str) -> None:
+    with RunStore(empty_database) as store:
+        store.prepare()
+        tables = ("forge_runs", "forge_segments", "forge_questions")
+        found = [one for table in tables for one in sa.inspect(store.engine).get_indexes(table)]
+        partial = {
+            one["name"]: str(condition)
+            for one in found
+            for key, condition in one.get("dialect_options", {}).items()
+            if key.endswith("_where")
+        }
+    assert "'queued'" in partial["forge_segments_queued"]
+    assert "NULL" in partial["forge_questions_open"].upper()
+    assert "parent" in partial["forge_runs_parent"]
+    assert "forge_runs_created" in {one["name"] for one in found}.difference(partial)
