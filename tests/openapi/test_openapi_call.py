@@ -7,7 +7,8 @@ import shutil
 
 import pytest
 
-from forge import Scope, ToolCall, rules
+from forge import Agent, Scope, ToolCall, ToolContext, rules
+from forge.agent import HookDecision
 from forge.core.registry import ToolRegistry
 from forge.network.egress import Egress
 from forge.openapi import openapi
@@ -114,3 +115,23 @@ async def test_a_changed_document_is_read_again(tmp_path):
         (tmp_path / spec).write_text(text.replace('"it"', '"other"'))
         assert kind_of(await api.call("openapi_call", spec=spec, operation_id="it")) == "not_found"
         assert (await api.call("openapi_call", spec=spec, operation_id="other")).success
+
+
+async def test_hooks_see_the_operation_by_its_own_name(tmp_path):
+    async with serving(json_page("[]")) as server:
+        source = openapi(PETSTORE, name="pets", server=server.url, egress=HERE)
+        agent = Agent(None, tools=[OpenapiCall({"pets": source})], policy=rules("allow network"))
+
+        @agent.before_call(match="pets__listPets")
+        def check(ctx: ToolContext) -> HookDecision:
+            if ctx.arguments["limit"] > 5:
+                return HookDecision(block="At most five.")
+            return HookDecision(arguments={**ctx.arguments, "limit": 1}, context="One is enough.")
+
+        results = [
+            await agent.call("openapi_call", {"spec": "pets", "operation_id": "listPets", "params": {"limit": limit}})
+            for limit in (9, 2)
+        ]
+        assert "the hook 'check' refused it: At most five." in results[0].for_llm
+        assert "The hook 'check' adds: One is enough." in results[1].for_llm
+        assert server.paths == ["/pets?limit=1"]
