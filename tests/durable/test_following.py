@@ -10,6 +10,7 @@ import pytest
 from forge.core.events import (
     ContextShortened,
     Event,
+    EventsMissed,
     MessageReceived,
     PermissionAnswered,
     PermissionAsked,
@@ -58,6 +59,7 @@ EVENTS = [
     ContextShortened(2, 3, 1, 400),
     TurnFinished(3, {"input": 1, "output": 2, "cached": 0}),
     RunStarted("go"),
+    EventsMissed(12),
     RunFinished("done", "answer", 3, {"input": 1}, 2, 0.5, ""),
 ]
 

@@ -13,9 +13,8 @@ from forge.core.registry import ToolRegistry
 from forge.core.tool import tool
 from forge.durable.engine import attempt
 from forge.durable.engine.wait_tool import wait
-from forge.durable.store import RunStore
 from forge.tools.run_code import RunCode
-from tests.durable.working import answered, begun, rested, script, told, working
+from tests.durable.working import Clock, answered, begun, rested, script, told, working
 
 DAY = 86_400.0
 made: list[str] = []
@@ -81,15 +80,13 @@ async def test_a_script_with_two_approvals_and_a_wait_in_between_repeats_nothing
         "import time\nbegan = time.time()\nawait pay('a')\nawait wait(seconds=86400.0)\nawait pay('b')\n"
         "'same clock' if began == time.time() else 'another clock'"
     )
-    ahead = 0.0
-    real = RunStore.now
-    monkeypatch.setattr(RunStore, "now", lambda store: real(store) + ahead)
+    clock = Clock(monkeypatch)
     async with working(sqlite, agent_with(code), tmp_path) as worker:
         await begun(worker)
         await rested(worker)
         run = await answered(worker, {"kind": "once"})
         assert run.waits[0].kind == "time"
-        ahead = DAY + 1
+        clock.ahead = DAY + 1
         run = await rested(worker, segment=3)
         assert run.waits[0].kind == "approval"
         run = await answered(worker, {"kind": "once"})

@@ -20,28 +20,10 @@ from forge.durable.engine import attempt
 from forge.durable.engine.agents import OfferedTools, for_stored_runs
 from forge.durable.engine.follow_up import resume_run
 from forge.durable.engine.wait_tool import _end_of_wait, wait
-from forge.durable.store import RunStore
-from forge.durable.store.heartbeats import Heartbeat
 from forge.permissions.questions import approve_all
-from tests.durable.working import answered, begun, ended, rested, script, told, working
+from tests.durable.working import Clock, answered, begun, ended, rested, script, told, working
 
 DAY = 86_400.0
-
-
-class Clock:
-    """The database's clock, which tests put forward."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.ahead = 0.0
-        real = RunStore.now
-        monkeypatch.setattr(RunStore, "now", lambda store: real(store) + self.ahead)
-        look_around = Heartbeat.look_around
-
-        def look_ahead(beats: Heartbeat) -> tuple[float, int]:
-            now, sharing = look_around(beats)
-            return now + self.ahead, sharing
-
-        monkeypatch.setattr(Heartbeat, "look_around", look_ahead)
 
 
 @pytest.fixture

@@ -8,12 +8,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from forge.agent.agent import Agent
 from forge.core.context import Scope
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.durable.engine.agents import for_stored_runs
 from forge.durable.engine.follow_up import resume_run
+from forge.durable.store import RunStore
+from forge.durable.store.heartbeats import Heartbeat
 from forge.durable.store.rows import NewRun, RunInfo
 from forge.durable.worker import Worker, WorkerSettings
 from forge.models.scripted import Scripted
@@ -81,3 +85,19 @@ async def answered(worker: Worker, answer: dict[str, Any], run_id: str = "r") ->
 def told(worker: Worker, run_id: str = "r") -> list[str]:
     """What tools said to the model."""
     return [message.text for message in worker.store.messages(run_id) if message.role == "tool"]
+
+
+class Clock:
+    """The database's clock, which tests put forward."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ahead = 0.0
+        real = RunStore.now
+        monkeypatch.setattr(RunStore, "now", lambda store: real(store) + self.ahead)
+        look_around = Heartbeat.look_around
+
+        def look_ahead(beats: Heartbeat) -> tuple[float, int]:
+            now, sharing = look_around(beats)
+            return now + self.ahead, sharing
+
+        monkeypatch.setattr(Heartbeat, "look_around", look_ahead)
