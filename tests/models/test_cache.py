@@ -22,6 +22,7 @@ from forge import (
     messages_to_json,
     rules,
 )
+from forge.agent import TurnContext
 from forge.agent.summary import summarise
 from forge.core.messages import SUMMARY_HEADING
 from forge.models import Anthropic, ExplainedModel, OpenAIResponses, explain_cache
@@ -300,3 +301,21 @@ async def test_a_summary_beside_the_turns_is_no_turn():
 
 def test_no_request_is_told():
     assert explain_cache(Scripted("Hi")).table() == "prompt cache: no request was sent"
+
+
+@pytest.mark.parametrize("api", ["anthropic", "openai"])
+async def test_tools_that_are_chosen_for_a_turn_are_all_sent_beside_each_other(api):
+    def choose(ctx: TurnContext) -> list[str]:
+        return ["tool_search"] if ctx.turn == 2 else ["tool_search", "weather_tell"]
+
+    said: list[str | ToolCall] = [ToolCall("tool_search", {"query": "weather"}, "s"), "I wait.", "Done."]
+    async with serving(played(api, said)) as server:
+        provider = model(api, server)
+        agent = Agent(provider, tools=registry(), policy=rules("allow read"), choose_tools=choose)
+        first = await agent.run("How is it?")
+        await agent.run("And now?", history=first.messages)
+    assert provider.loads_found_tools  # nothing was refused
+    names = [[one.get("name") for one in beside(body)] for body in server.bodies]
+    assert ["weather_tell" in one for one in names] == [True, False, True]
+    assert all("tool_reference" not in str(body) and "tool_search_call" not in str(body) for body in server.bodies)
+    assert [problems(body, TYPES[api]) for body in server.bodies] == [[], [], []]
