@@ -426,6 +426,13 @@ def test_a_name_or_prefix_that_cannot_be_meant_is_told(options, problem):
         toolset(Counter(), **options)
 
 
+def test_a_source_is_no_object_with_methods():
+    from forge import scripts
+
+    with pytest.raises(DefinitionError, match="a source takes prefix, include and exclude itself"):
+        toolset(scripts("tools"), prefix="ops")
+
+
 def test_a_built_in_tool_keeps_its_name_in_a_set():
     from forge.tools import built_ins
 

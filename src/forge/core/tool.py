@@ -988,6 +988,10 @@ def toolset(
     """
     if isinstance(things, type):
         raise DefinitionError(f"toolset({things.__name__}): pass an instance, not the class")
+    if hasattr(things, "__aenter__") and hasattr(things, "problems"):  # else its own methods would be the tools
+        raise DefinitionError(
+            f"toolset({things!r:.80}): a source takes prefix, include and exclude itself, as in mcp(…)"
+        )
     chosen = NameFilter.read("toolset", include, exclude)
     listed = _list_members(things, options)
     if problems := chosen.find_problems([name for name, _ in listed]):
