@@ -596,3 +596,19 @@ async def test_a_tool_of_the_provider_is_offered_by_rules_alone(
             result = await durable.run("go", run_id="mine")
     assert (result.reason, result.text) == ("answer", "Done.")
     assert any(one["name"] == "web_search" for one in server.bodies[0]["tools"]) is offered
+
+
+async def test_a_run_that_no_worker_works_on_is_cancelled_with_its_last_event(database: str, tmp_path: Path) -> None:
+    agent = Agent(script(["I ask first.", ToolCall("pay", {"name": "Ada"})], "paid"), tools=[pay])
+    async with DurableAgent(agent, database, scope=Scope(workspace=tmp_path)) as durable:
+        run = durable.start("pay Ada")
+        assert (await run).reason == "waiting"
+        result = await run.cancel()
+        assert (result.reason, result.text, result.turns) == ("cancelled", "I ask first.", 1)
+        events = [event async for event in run.events()]
+        assert isinstance(events[0], RunStarted)
+        assert isinstance(events[-1], RunFinished)
+        assert (events[-1].reason, events[-1].text, events[-1].run) == ("cancelled", "I ask first.", run.id)
+        queued = durable.start("pay Ada", queue="elsewhere")
+        assert (await queued.cancel()).reason == "cancelled"
+        assert [type(event) async for event in queued.events()] == [RunFinished]

@@ -61,6 +61,7 @@ EVENTS = [
     RunStarted("go"),
     EventsMissed(12),
     RunFinished("done", "answer", 3, {"input": 1}, 2, 0.5, ""),
+    EventsMissed(3),
 ]
 
 

@@ -20,7 +20,7 @@ from forge.agent.result import RunResult
 from forge.agent.run_control import StartedRun
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.events import Event, EventsMissed, RunStarted
+from forge.core.events import Event, EventsMissed, RunFinished, RunStarted
 from forge.core.execution.threads import in_thread
 from forge.core.messages import Message
 from forge.core.plain_values import brief
@@ -352,7 +352,8 @@ class DurableRun(StartedRun[DurableResult]):
         await self._find()
         is_first = True
         async for event in self._durable.runs.follow(self.id):
-            if is_first and not isinstance(event, RunStarted):
+            was_begun = not isinstance(event, RunFinished) or event.turns > 0
+            if is_first and was_begun and not isinstance(event, RunStarted):
                 yield EventsMissed(0)
             is_first = False
             yield event

@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from forge.core.errors import ErrorKind
+from forge.core.events import RunFinished
 from forge.core.messages import Message, export_message, unanswered_calls
 from forge.core.plain_values import brief
 from forge.durable.store import inbox
@@ -107,16 +108,14 @@ def close_segment(
     if run.cancelling or ending not in ("waiting", "go_on"):
         _stop_children(connection, run.id)  # their results have no receiver; some began after the cancellation
     if ending in ("waiting", "go_on") and run.cancelling:
-        return change_run(
-            connection, run, status="cancelled", spent=outcome.spent, result=_cancelled_result(outcome.spent)
-        )
+        return _end_cancelled(connection, run, outcome.spent)
     if ending == "go_on" or (ending == "waiting" and _has_arrived(connection, outcome.waits)):
         return change_run(connection, run, status="queued", segment=segment + 1, spent=outcome.spent)
     if ending == "waiting":
         return change_run(connection, run, status="waiting", spent=outcome.spent, waits=outcome.waits)
     result = outcome.result
     if result is None and ending == "cancelled":
-        result = _cancelled_result(outcome.spent)
+        result = _cancelled_result("", outcome.spent)
     if outcome.last_event is not None:
         lock_events(connection, run.id)
         insert_events(connection, {(run.id, segment): [outcome.last_event]})
@@ -173,7 +172,7 @@ def cancel_run(connection: sa.Connection, run_id: str) -> RunInfo:
     if run.status == "running":
         run = _mark_cancelling(connection, run)
     elif not run.is_over:
-        run = change_run(connection, run, status="cancelled", spent=run.spent, result=_cancelled_result(run.spent))
+        run = _end_cancelled(connection, run, run.spent)
     _stop_children(connection, run.id)
     return run
 
@@ -254,9 +253,20 @@ def claim_stranded(connection: sa.Connection, older: float, limit: int) -> list[
     return [run_info(row) for row in connection.execute(change.returning(*COLUMNS))]
 
 
-def _cancelled_result(spent: Mapping[str, Any]) -> dict[str, Any]:
+def _end_cancelled(connection: sa.Connection, run: RunInfo, spent: Mapping[str, Any]) -> RunInfo:
+    """Ends a run that no worker works on, with its last event."""
+    said = (one.text for one in reversed(last_turn(connection, run.id)) if one.role == "assistant")
+    result = _cancelled_result(next(said, "") if spent.get("turns") else "", spent)
+    figures = {name: result[name] for name in ("text", "reason", "turns", "usage", "calls", "cost")}
+    event = RunFinished(**figures, run=run.id, session=run.session or run.id, agent=run.agent)
+    lock_events(connection, run.id)
+    insert_events(connection, {(run.id, run.segment): [(None, event.to_dict())]})
+    return change_run(connection, run, status="cancelled", spent=spent, result=result)
+
+
+def _cancelled_result(text: str, spent: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "text": "",
+        "text": text,
         "reason": "cancelled",
         "turns": spent.get("turns", 0),
         "calls": spent.get("calls", 0),
