@@ -11,7 +11,7 @@ import pytest
 
 from forge.process import sandbox
 from forge.process.running import run as running
-from tests.mcp.programs.test_sandbox import SERVER, confined, reading
+from tests.mcp.client.test_stdio_sandbox import SERVER, confined, reading
 
 CONFIG = ("--config", "forge.yaml")
 

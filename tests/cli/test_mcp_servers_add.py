@@ -17,7 +17,7 @@ import pytest
 
 from forge.project.trust import trust_state
 from tests.cli.test_terminal import talk
-from tests.mcp.programs.test_sandbox import SERVER
+from tests.mcp.client.test_stdio_sandbox import SERVER
 from tests.network.serving import Reply, page, serving
 
 FAKE_NPM = Path(__file__).with_name("fake_npm.py")

@@ -14,7 +14,7 @@ from forge.models.http.model import check_abilities
 from forge.models.known_models import find_known
 from forge.models.openai_chat import OpenAI
 from tests.models.serving import serving, sse, stream
-from tests.models.test_structured_output import look
+from tests.models.test_http_structured_output import look
 
 IMAGE = Message("user", "What is this?", attachments=(Attachment(name="a.png", media_type="image/png", data=b"x"),))
 ANSWER = stream(sse({"choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}]}))
