@@ -37,7 +37,7 @@ class Key(NamedTuple):
 
     place: str
     value: str
-    words: str
+    description: str
     example: Any
 
 
@@ -50,7 +50,7 @@ def _rows(schema: Schema, place: str) -> list[tuple[str, ...]]:
     for name, keys in found.items():
         values = " or ".join(dict.fromkeys(key.value for key in keys))
         example = "" if keys[0].example is None else f"`{on_one_line(keys[0].example)}`"
-        rows.append((f"`{name}`", values, keys[0].words, example))
+        rows.append((f"`{name}`", values, keys[0].description, example))
     return rows
 
 

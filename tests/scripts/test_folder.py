@@ -12,7 +12,7 @@ import pytest
 from forge.core.errors import DefinitionError, ToolError
 from forge.core.registry import ToolRegistry, mount_source
 from forge.core.spec import Category
-from forge.process.scripts import ScriptSettings
+from forge.process.run_script import ScriptSettings
 from forge.scripts import folder as folder_module
 from forge.scripts import header
 from forge.scripts.folder import ScriptFolder, scripts

@@ -15,7 +15,7 @@ from forge.core.errors import ToolError
 from forge.core.messages import ToolCall
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
-from forge.process.scripts.runtimes import command_for, runs_typescript
+from forge.process.run_script.runtimes import command_for, runs_typescript
 from forge.scripts.folder import Script, find_candidates, load, scripts
 from forge.workspace.paths import PathValidator
 
@@ -183,7 +183,7 @@ def _alone(monkeypatch, folder: Path, programs: list[str]) -> None:
 
 def _old_node(monkeypatch) -> None:
     """However new it is."""
-    monkeypatch.setattr("forge.process.scripts.runtimes.runs_typescript", lambda version: False)
+    monkeypatch.setattr("forge.process.run_script.runtimes.runs_typescript", lambda version: False)
 
 
 def _node_for(runtime: str) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from forge.core.messages import ToolCall
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
-from forge.process.scripts import ScriptSettings
+from forge.process.run_script import ScriptSettings
 from forge.skills.script_tool import skill_tools
 from forge.skills.skill import files_of, tool_of
 

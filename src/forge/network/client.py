@@ -1,4 +1,4 @@
-"""Makes requests: judged on every hop, bounded in time and size. The first request loads the HTTP client."""
+"""Makes requests: judged again at every redirect, bounded in time and size. The first request loads the HTTP client."""
 
 from __future__ import annotations
 

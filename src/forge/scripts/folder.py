@@ -20,7 +20,7 @@ from forge.core.result import ToolResult
 from forge.core.spec import Permission, is_name
 from forge.core.tool import Tool
 from forge.core.untrusted import clean
-from forge.process.scripts import MAX_OUTPUT, MOST_OF_ERRORS, TIMEOUT, FileTool, ScriptSettings, run_script
+from forge.process.run_script import MAX_OUTPUT, MOST_OF_ERRORS, TIMEOUT, FileTool, ScriptSettings, run_script
 from forge.scripts.header import Header, HeaderError, begins_with_tool, header_lines, looks_like_header, read_header
 from forge.workspace.paths import Location, PathValidator
 from forge.workspace.paths.digest import digest_of

@@ -22,7 +22,7 @@ from typing import Any
 from forge.core.arguments.schema import check_size
 from forge.core.errors import DefinitionError
 from forge.core.untrusted import clean, clean_schema
-from forge.process.scripts.types import InputError, InputLine, is_entry, read_inputs
+from forge.process.run_script.types import InputError, InputLine, is_entry, read_inputs
 
 LONGEST_HEADER = 64 * 1024  # characters at the beginning of a file that are read
 LONGEST_TEXT = 500  # characters of one parameter's description

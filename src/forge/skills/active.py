@@ -18,7 +18,7 @@ from pathlib import Path
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.tool import Tool
-from forge.process.scripts import ScriptSettings
+from forge.process.run_script import ScriptSettings
 from forge.skills.catalog import Catalog, SkillProblem
 from forge.skills.guardrails import Guardrails
 from forge.skills.script_tool import skill_tools

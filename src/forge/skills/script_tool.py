@@ -11,7 +11,7 @@ from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, is_name
-from forge.process.scripts import FileTool, ScriptSettings, run_script
+from forge.process.run_script import FileTool, ScriptSettings, run_script
 from forge.skills.catalog import SkillProblem
 from forge.skills.skill import Skill, ToolSection, one_line, resolve_skill_file
 from forge.workspace.paths import Location, PathValidator

@@ -16,7 +16,7 @@ from forge.core.arguments.names import near
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.yaml import LARGEST_YAML, Unreadable, bounded_yaml, safe_loader
 from forge.process.environment import find_trusted_program
-from forge.process.scripts.types import InputError, InputLine, read_inputs
+from forge.process.run_script.types import InputError, InputLine, read_inputs
 from forge.skills.guardrails import Guardrails
 from forge.workspace.paths import Location, PathValidator
 from forge.workspace.paths.open import explain_errors, open_file

@@ -69,7 +69,7 @@ async def test_tools_are_named_after_their_server_and_say_where_they_are_from(re
     spec = tools["git__status"].spec
     assert (spec.origin, spec.category, spec.description) == ("mcp:git", Category.ADAPTER, "Show the status.")
     assert (remote.opened, remote.closed) == (1, 1)
-    assert remote.transport.words == ("uvx", "mcp-server-git")
+    assert remote.transport.command_line == ("uvx", "mcp-server-git")
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ class ChatCommand(NamedTuple):
     """A command of the chat: its function and its help."""
 
     run: Callable[[str], None]
-    words: str
+    help: str
 
 
 def chat(options: Options, flags: RunFlags) -> int:
@@ -159,7 +159,7 @@ class Chat:
         if not line.startswith("/") or "\n" in line:
             return
         if " " not in line:
-            known = {name: command.words for name, command in self.commands.items()}
+            known = {name: command.help for name, command in self.commands.items()}
             known |= self.prompts.describe(wait=asked)
             found = self.prompts.find_all(wait=False)
             for name in sorted(name for name in known if name.startswith(line)):
@@ -236,9 +236,9 @@ class Chat:
             _print_note(f"session {self.chat.session}: {known} messages" if known else "/help lists the commands.")
 
     def _help(self, _: str) -> None:
-        known = {name: command.words for name, command in self.commands.items()} | self.prompts.describe()
+        known = {name: command.help for name, command in self.commands.items()} | self.prompts.describe()
         width = max(map(len, known))
-        lines = [f"{name:<{width}}  {words}" for name, words in sorted(known.items())]
+        lines = [f"{name:<{width}}  {text}" for name, text in sorted(known.items())]
         _print_note(
             "\n".join(
                 [

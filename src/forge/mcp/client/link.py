@@ -115,7 +115,7 @@ class Stdio:
         connect_timeout: the seconds that starting it and the handshake may take.
 
     Example:
-        >>> Stdio("uvx", ["mcp-server-git"], cwd="checkout", sandbox="required").words
+        >>> Stdio("uvx", ["mcp-server-git"], cwd="checkout", sandbox="required").command_line
         ('uvx', 'mcp-server-git')
     """
 
@@ -149,7 +149,7 @@ class Stdio:
             raise DefinitionError(f"Stdio(memory={self.memory!r}): expected at least {LEAST_MEMORY} MiB")
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def command_line(self) -> tuple[str, ...]:
         """The program and its arguments."""
         return (self.command, *map(str, self.args))
 

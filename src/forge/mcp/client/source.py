@@ -117,7 +117,7 @@ class McpSource(ServerContents):
     @property
     def command(self) -> tuple[str, ...]:
         """The program and its arguments; () of a server at a URL."""
-        return self.transport.words if isinstance(self.transport, Stdio) else ()
+        return self.transport.command_line if isinstance(self.transport, Stdio) else ()
 
     @property
     def url(self) -> str:

@@ -270,10 +270,10 @@ async def _start_program(name: str, server: Stdio, variables: Mapping[str, str])
 async def _start(name: str, server: Stdio, directory: Path, variables: Mapping[str, str]) -> Piped:
     make_key()  # the program may make a state directory of its own
     environment = {**shell_environment(), **variables}
-    command: Sequence[str] = server.words
+    command: Sequence[str] = server.command_line
     folders: tuple[Path, ...] = ()
     if server.integrity:
-        installed = await in_thread(lambda: find_installed(name, server.integrity, server.words, environment))
+        installed = await in_thread(lambda: find_installed(name, server.integrity, server.command_line, environment))
         command, folders = installed
     elif server.is_confined and is_fetching(command):
         raise _unpinned(name, command)
@@ -308,7 +308,7 @@ def _find_hidden_files(server: Stdio, variables: Mapping[str, str], said: str) -
     directory = server.directory
     shown = directory if server.workspace != "none" else Path(os.devnull)
     confinement = _confine(server, shown, (), variables.get("HOME"))
-    texts = [*server.words, said]
+    texts = [*server.command_line, said]
     found = (os.path.join(directory, one) for one in find_hidden(texts, confinement, environment, directory))
     return [path for path in found if os.path.exists(path)]
 

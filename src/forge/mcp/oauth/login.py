@@ -367,8 +367,8 @@ async def listen_for_redirect(port: int, show: Callable[[str], Awaitable[None]])
     async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(_READING):
-                words = (await reader.readline()).decode("latin-1").split()
-                target = words[1] if len(words) > 1 and words[0] == "GET" else ""
+                request = (await reader.readline()).decode("latin-1").split()
+                target = request[1] if len(request) > 1 and request[0] == "GET" else ""
                 is_redirect = urlsplit(target).path == PATH
                 _answer(writer, 200 if is_redirect else 404, _DONE if "code=" in target else _FAILED)
                 await writer.drain()

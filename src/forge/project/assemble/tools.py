@@ -60,7 +60,7 @@ def project_tools(
         later=later or bool(sources.all) or is_active,
     )
     if is_active:
-        from forge.process.scripts import ScriptSettings
+        from forge.process.run_script import ScriptSettings
 
         made = skills().tools(ScriptSettings(sandbox=configuration.sandbox), registry.names)
         registry.add(*(apply_settings(tool, configuration) for tool in made))

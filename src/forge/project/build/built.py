@@ -21,7 +21,7 @@ from forge.core.secrets import secrets_of
 from forge.core.spec import INTERFACE_VERSION, ToolSpec
 from forge.core.tool import Tool
 from forge.mcp.pins import Pin, Pins, digest
-from forge.process.scripts import ScriptSettings
+from forge.process.run_script import ScriptSettings
 from forge.project.assemble.sources import SCRIPTS as FOLDER
 from forge.project.assemble.sources import Sources, script_names
 from forge.project.build.compile import entry_of, schema_of, schema_path

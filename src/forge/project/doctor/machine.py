@@ -14,9 +14,9 @@ from forge.core.errors import ToolError
 from forge.core.extras import EXTRAS, install_command, install_program, is_installed
 from forge.models.vendors import DEFAULTS, LOCAL, OWN_PROTOCOLS, SERVERS, local_servers
 from forge.process.environment import find_packaged_program
+from forge.process.run_script.runtimes import command_for
 from forge.process.running.cgroups import find_delegated
 from forge.process.sandbox import Tier, choose_tier, describe_tier_limits, report_tiers
-from forge.process.scripts.runtimes import command_for
 from forge.project.assemble.secrets import KEYS
 from forge.project.config.declaration import Configuration
 from forge.project.doctor.finding import Finding, finding_of_error

@@ -68,7 +68,7 @@ _START = """
 def _forge_start(most, most_levels, attributes):
     import base64, datetime, json
     dumps, in_base64, dates = json.dumps, base64.b64encode, (datetime.date, datetime.time)
-    is_a, size, has, get, in_hex, words, items = isinstance, len, hasattr, getattr, hex, str, list
+    is_a, size, has, get, in_hex, text, items = isinstance, len, hasattr, getattr, hex, str, list
     boolean, whole, real, raw, mapping, many = bool, int, float, bytes, dict, (list, tuple, set, frozenset)
     kind, wrong, unreadable = type, (TypeError, ValueError, RecursionError), Exception
     refused, too_long = ValueError, OverflowError
@@ -78,27 +78,27 @@ def _forge_start(most, most_levels, attributes):
         if left[0] < 0:
             raise too_long()
 
-    def say(value, left):
+    def write(value, left):
         try:
-            said = words(value)
+            written = text(value)
         except unreadable as error:
-            said = kind(value).__name__ + " that cannot be shown: " + kind(error).__name__
-        spend(size(said), left)
-        return said
+            written = kind(value).__name__ + " that cannot be shown: " + kind(error).__name__
+        spend(size(written), left)
+        return written
 
     def describe(value, above, left):
         spend(2, left)
         if value is None or is_a(value, boolean) or is_a(value, real):
             return value
-        if is_a(value, words):
+        if is_a(value, text):
             spend(size(value), left)
             return value
         if is_a(value, whole):
             try:
-                words(value)
+                text(value)
                 return value
             except wrong:
-                return say(in_hex(value), left)
+                return write(in_hex(value), left)
         if is_a(value, raw):
             spend(size(value), left)
             return in_base64(value).decode()
@@ -111,12 +111,12 @@ def _forge_start(most, most_levels, attributes):
             return "[nested too deeply to be shown]"
         within = above + [value]
         if is_a(value, mapping):
-            return {say(key, left): describe(one, within, left) for key, one in value.items()}
+            return {write(key, left): describe(one, within, left) for key, one in value.items()}
         if is_a(value, many) or kind(value).__name__ == "deque":
             return [describe(one, within, left) for one in items(value)]
-        said = say(value, left)
-        if " object at 0x" not in said:
-            return said
+        written = write(value, left)
+        if " object at 0x" not in written:
+            return written
         known = {name: describe(get(value, name), within, left) for name in attributes if has(value, name)}
         return known or "[" + kind(value).__name__ + " object]"
 
@@ -130,7 +130,7 @@ def _forge_start(most, most_levels, attributes):
         return written
 
     def refuse(name):
-        raise refused("what " + name + " is given has more than " + words(most) + " bytes when written out")
+        raise refused("what " + name + " is given has more than " + text(most) + " bytes when written out")
 
 """
 _CALL_AT_ONCE = """

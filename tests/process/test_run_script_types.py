@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from forge.process.scripts.types import schema_of
+from forge.process.run_script.types import schema_of
 
 
 @pytest.mark.parametrize(
