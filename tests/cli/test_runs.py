@@ -248,6 +248,19 @@ def test_a_database_of_a_newer_version_is_left_as_it_is(workspace, here):
 
 
 @pytest.mark.slow
+def test_a_waiting_run_shows_the_diff_it_asks_about_and_not_the_system_prompt(workspace, here):
+    write = call("file_write", path="a.txt", content="one\n\n\x1b[31mtwo\n")
+    ended, run = durably(here, workspace, write, "Written.")
+    assert ended.code == 3
+    shown = here("runs", "show", run).out
+    assert "file_write wants to write a.txt" in shown
+    assert "+++ b/a.txt" in shown
+    assert "+one\n+\n+⟨U+001B⟩[31mtwo" in shown
+    system = here("runs", "show", run, "--json").json["messages"][0]
+    assert system["role"] == "system"
+    assert system["text"].partition("\n")[0] not in shown
+
+
 def test_what_cannot_be_kept_in_a_session_is_shown_all_the_same(workspace, here, monkeypatch):
     _, run = durably(here, workspace, "Done.")
     for error in (ToolError("state.db could not be written: the disk is full"), OSError(28, "No space left on device")):

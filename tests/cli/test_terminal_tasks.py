@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from forge.agent.session import SessionStore
-from tests.cli.screens import ALT_ENTER, ENTER, ESCAPE, UP, Terminal, control
+from tests.cli.screens import ALT_ENTER, BACKTAB, ENTER, ESCAPE, UP, Terminal, control
 from tests.cli.scripts import call, script
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
@@ -238,5 +238,43 @@ def test_a_locale_without_unicode_gets_ascii(workspace, begin):
         terminal.press("go", ENTER).wait("| touch a", "[e]dit?")
         shown = terminal.press("y").wait("+ $ touch a", "Done...", READY)
         assert shown.isascii()
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0
+
+
+def test_the_model_is_changed(workspace, begin):
+    other = script(workspace, "The other one.", name="other.json")
+    with begin("The first one.") as terminal:
+        terminal.wait(READY)
+        terminal.press("hi", ENTER).wait("The first one.", READY)
+        terminal.press(f"/model {other}", ENTER).wait("from now on.", READY)
+        terminal.press("hi again", ENTER).wait("The other one.", "scripted:other.json", READY)
+        terminal.press("/model nonsense:x", ENTER).wait("nonsense", READY)
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0
+    assert said(workspace) == ["hi", "hi again"]
+
+
+def test_plan_mode_changes_nothing_until_it_is_left(workspace, begin):
+    write = call("file_write", path="a.txt", content="a")
+    turns = (call("bash", command="ls"), write, "My plan: write a.txt.", write, "Done.", write, "Asked.")
+    with begin(*turns) as terminal:
+        terminal.wait(READY)
+        terminal.press(BACKTAB).wait("accept edits  Shift-Tab")
+        terminal.press(BACKTAB).wait("plan mode  Shift-Tab")
+        shown = terminal.press("plan it", ENTER).wait("My plan: write a.txt.", READY)
+        assert "✓ $ ls" in shown
+        assert "the person wants a plan before anything changes" in " ".join(shown.split())
+        assert "[y]es" not in terminal.everything()
+        assert not (workspace / "a.txt").exists()
+        terminal.press(BACKTAB).wait("\nShift-Tab", without="plan mode  Shift-Tab")
+        terminal.press(BACKTAB).wait("accept edits  Shift-Tab")
+        terminal.press("do it", ENTER).wait("Done.", READY)
+        assert "[y]es" not in terminal.everything()
+        assert (workspace / "a.txt").read_text() == "a"
+        terminal.press(BACKTAB, BACKTAB).wait("\nShift-Tab", without="accept edits  Shift-Tab")
+        (workspace / "a.txt").unlink()
+        terminal.press("once more", ENTER).wait("file_write wants to write a.txt", "[e]dit?")
+        terminal.press("y").wait("Asked.", READY)
         terminal.press(control("d"))
         assert terminal.wait_for_end() == 0

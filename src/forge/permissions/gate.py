@@ -244,6 +244,10 @@ class PolicyGate:
     def policy(self) -> Policy:
         return self._policy
 
+    def use_policy(self, policy: Policy) -> None:
+        """Judges by other rules from now on. They may differ in rules about permissions: tools without any skip it."""
+        self._policy = policy
+
     def concerns(self, spec: ToolSpec) -> bool:
         """Returns whether calls of this tool must pass: it declares an effect or confirmation, or a rule may name it.
 

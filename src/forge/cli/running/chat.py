@@ -19,11 +19,12 @@ import click
 
 from forge.agent.labels import quote_text
 from forge.cli.options import Options
+from forge.cli.running.chat_commands import FOLDER, MoreCommands, fill_in, find_own_commands
 from forge.cli.running.chat_session import ChatSession, RunFlags, is_plain, open_chat_session
 from forge.cli.running.tool_names import describe_permissions
 from forge.cli.terminal.keyboard import Keyboard
 from forge.cli.terminal.output import as_ascii
-from forge.cli.terminal.print_result import as_text, clip, harmless
+from forge.cli.terminal.print_result import as_text, clip, harmless, table_lines
 from forge.core.arguments.names import near
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
@@ -103,7 +104,16 @@ class Chat:
         self.code = 0
         self.shows = shows and keyboard.is_terminal
         self.prompts = ChatPrompts(chat, chat.servers)
+        self.more = more = MoreCommands(chat)
         self.commands = {
+            "/clear": self._printing(more.clear, "begin a new session"),
+            "/context": self._printing(more.context, "what fills the model's window"),
+            "/cost": self._printing(more.cost, "tokens and cost of this conversation"),
+            "/diff": self._printing(more.diff, "changes of files in this conversation"),
+            "/export": self._printing(more.export, "write the session to a file: /export NAME.md, or NAME.json"),
+            "/mcp": self._printing(more.mcp, "MCP servers and their state"),
+            "/model": self._printing(more.model, "show the model; /model NAME changes it"),
+            "/permissions": self._printing(more.permissions, "the mode, the rules, and what you always allow"),
             "/compact": ChatCommand(self._compact, "replace all but the latest messages by a summary"),
             "/help": ChatCommand(self._help, "this list"),
             "/quit": ChatCommand(self._quit, "leave; so does Ctrl-D"),
@@ -144,10 +154,11 @@ class Chat:
     def expand(self) -> None:
         self.chat.screen.expand()
 
-    def change_mode(self) -> None: ...
+    def change_mode(self) -> None:
+        self.more.change_mode()
 
     def mode(self) -> str:
-        return ""
+        return self.more.mode
 
     def suggest(self, line: str, *, asked: bool) -> Iterable[Suggestion]:
         """Completes commands with their arguments, and paths after `@`."""
@@ -159,8 +170,7 @@ class Chat:
         if not line.startswith("/") or "\n" in line:
             return
         if " " not in line:
-            known = {name: command.help for name, command in self.commands.items()}
-            known |= self.prompts.describe(wait=asked)
+            known = self._describe_commands() | self.prompts.describe(wait=asked)
             found = self.prompts.find_all(wait=False)
             for name in sorted(name for name in known if name.startswith(line)):
                 takes_more = name in found and found[name][1].arguments
@@ -189,7 +199,9 @@ class Chat:
         word, _, rest = text.partition(" ")
         if PROMPT.fullmatch(word) and self._run_prompt(word, rest):
             return
-        if not re.fullmatch(r"/[a-z]+", word) or "\n" in text:
+        if word not in self.commands and (own := find_own_commands(self.chat.workspace).get(word)) is not None:
+            text, word = fill_in(own.text, rest.strip()), ""
+        if not re.fullmatch(r"/[a-z][a-z0-9-]*", word) or "\n" in text:
             try:
                 prompt = attach_named(text, self.chat.agent.scope)
             except ToolError as error:
@@ -203,6 +215,9 @@ class Chat:
         command = self.commands.get(word)
         if command is None:
             hint = near(word, self.commands, 1)
+            if Path(self.chat.workspace, FOLDER, f"{word[1:]}.md").is_file():
+                _print_note(f"{word} is a command of a project that is not trusted. `forge trust` lets you trust it.")
+                return
             _print_note(f"There is no command {word}. " + (f"Did you mean {hint[0]}?" if hint else "/help lists them."))
             return
         try:
@@ -236,7 +251,7 @@ class Chat:
             _print_note(f"session {self.chat.session}: {known} messages" if known else "/help lists the commands.")
 
     def _help(self, _: str) -> None:
-        known = {name: command.help for name, command in self.commands.items()} | self.prompts.describe()
+        known = self._describe_commands() | self.prompts.describe()
         width = max(map(len, known))
         lines = [f"{name:<{width}}  {text}" for name, text in sorted(known.items())]
         _print_note(
@@ -248,6 +263,18 @@ class Chat:
                 ]
             )
         )
+
+    def _describe_commands(self) -> dict[str, str]:
+        own = {name: one.words for name, one in find_own_commands(self.chat.workspace).items()}
+        return own | {name: command.help for name, command in self.commands.items()}
+
+    @staticmethod
+    def _printing(lines: Callable[[str], Iterable[str]], words: str) -> ChatCommand:
+        def run(rest: str) -> None:
+            for line in lines(rest):
+                _print_note(line)
+
+        return ChatCommand(run, words)
 
     def _quit(self, _: str) -> None:
         raise Quit
@@ -283,9 +310,17 @@ class Chat:
     def _session(self, _: str) -> None:
         store = self.chat.store
         _print_note(f"This is {self.chat.session}" + ("." if store is not None else ", which is not stored."))
-        for one in (store.list() if store is not None else ())[:NEWEST]:
-            when = datetime.fromtimestamp(one.updated).strftime("%Y-%m-%d %H:%M")
-            _print_note(f"  {one.name}  {when}  {one.messages} messages  {harmless(one.title)}")
+        rows = [
+            (
+                f"  {one.name}",
+                datetime.fromtimestamp(one.updated).strftime("%Y-%m-%d %H:%M"),
+                f"{one.messages:>4} messages",
+                harmless(one.title).replace("\n", " "),
+            )
+            for one in (store.list() if store is not None else ())[:NEWEST]
+        ]
+        for line in table_lines(rows) if rows else ():
+            _print_note(line)
 
     def _undo(self, rest: str) -> None:
         if "undo" not in self.chat.agent.registry:

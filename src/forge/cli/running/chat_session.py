@@ -125,6 +125,16 @@ class ChatSession:
             self._stored = open_conversation(self.store, name, self.agent)
             self.session = name
 
+    def begin_anew(self, name: str) -> None:
+        """Begins another session under a new name."""
+        self._stored, self.session, self._title = None, name, None
+
+    def use_model(self, name: str) -> None:
+        """Remembers the model for the session; what is sent to it is shortened for its window from now on."""
+        self.chosen_model, self._stored = name, None
+        if isinstance(self.view, ForPeople):
+            self.view.rename_model(name)
+
     def hear_typed(self) -> None:
         """Sends lines that are typed during a run to the run from now on."""
         self.typed = self._questions.typed = TypedMessages(lambda text: self.agent.send(text, self.session))

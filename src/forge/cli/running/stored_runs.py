@@ -14,7 +14,7 @@ import click
 
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
-from forge.cli.terminal.print_result import harmless
+from forge.cli.terminal.print_result import colour_diff, harmless, is_diff
 from forge.core.errors import ToolError
 from forge.project.config.load import load_configuration
 
@@ -140,8 +140,12 @@ def run_lines(runs: Runs, run: RunInfo, commands: Commands) -> Iterator[str]:
     yield from (harmless(line) for line in waiting_lines(runs, run, commands))
     for child in runs.list(parent=run.id, limit=1_000):
         yield f"  started  {child.id}  {state_of(child)}  {shorten_prompt(child.prompt)}"
+    for question in runs.questions(run.id):
+        if preview := str(question.request.get("preview") or "").rstrip("\n"):
+            yield ""
+            yield colour_diff(harmless(preview)) if is_diff(preview) else harmless(preview)
     yield ""
-    yield from (render_message(message) for message in runs.messages(run.id))
+    yield from (render_message(message) for message in runs.messages(run.id) if message.role != "system")
     error = (run.result or {}).get("error")
     if error:
         yield click.style(harmless(f"Error: {error.get('message', '')}"), fg="red")

@@ -51,6 +51,7 @@ LONGEST_ARGUMENTS = 10_000  # characters of arguments that are read in order to 
 LONGEST_MODEL = 40  # columns of its name in the status
 MOST_SHOWN = 3  # lines of a result
 MOST_KEPT = 20  # shortened outputs that can be shown whole
+MOST_DIFFS = 500
 MOST_EXPANDED = 5_000  # lines of one of them
 WHEEL = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 DIM, RED, GREEN, CYAN = "2", "31", "32", "36"
@@ -129,6 +130,7 @@ class ForPeople:
         self._shortened: deque[tuple[str, list[str]]] = deque(maxlen=MOST_KEPT)  # title and lines, the newest last
         self._next_expanded = 0  # from the newest
         self._asked: dict[tuple[str, str], float] = {}  # since when a call waits for a person
+        self.diffs: deque[str] = deque(maxlen=MOST_DIFFS)  # of the files that tools changed
         self._headed: set[tuple[str, str]] = set()  # tasks whose calls are shown under their name
         self.tally = UsageTally()
         self._model = model
@@ -208,6 +210,14 @@ class ForPeople:
         if self._last and self.out.live and not self.out.after_blank:
             self.out.note("")
         self._last = "note"
+
+    @property
+    def totals(self) -> tuple[int, Usage, float | None]:
+        """The number of runs, their usage and their cost."""
+        return self._runs, self._total, self._total_cost
+
+    def rename_model(self, name: str) -> None:
+        self._model = name
 
     def expand(self) -> None:
         """Shows the whole of the newest output that was shortened; the next time, of the one before."""
@@ -320,6 +330,8 @@ class ForPeople:
         if not result.is_error and (depth or is_shown or result.silent):
             return lines  # a sub-agent's report has the results of its calls
         changed = summarise_diff(result)
+        if changed:
+            self.diffs.append(result.for_user)
         if changed and question is not None and question.preview.strip() == result.for_user.strip():
             return lines
         indent = 2 * depth + 2
