@@ -78,13 +78,13 @@ def _forge_start(most, most_levels, attributes):
         if left[0] < 0:
             raise too_long()
 
-    def write(value, left):
+    def spell(value, left):
         try:
-            written = text(value)
+            spelt = text(value)
         except unreadable as error:
-            written = kind(value).__name__ + " that cannot be shown: " + kind(error).__name__
-        spend(size(written), left)
-        return written
+            spelt = kind(value).__name__ + " that cannot be shown: " + kind(error).__name__
+        spend(size(spelt), left)
+        return spelt
 
     def describe(value, above, left):
         spend(2, left)
@@ -98,7 +98,7 @@ def _forge_start(most, most_levels, attributes):
                 text(value)
                 return value
             except wrong:
-                return write(in_hex(value), left)
+                return spell(in_hex(value), left)
         if is_a(value, raw):
             spend(size(value), left)
             return in_base64(value).decode()
@@ -111,12 +111,12 @@ def _forge_start(most, most_levels, attributes):
             return "[nested too deeply to be shown]"
         within = above + [value]
         if is_a(value, mapping):
-            return {write(key, left): describe(one, within, left) for key, one in value.items()}
+            return {spell(key, left): describe(one, within, left) for key, one in value.items()}
         if is_a(value, many) or kind(value).__name__ == "deque":
             return [describe(one, within, left) for one in items(value)]
-        written = write(value, left)
-        if " object at 0x" not in written:
-            return written
+        spelt = spell(value, left)
+        if " object at 0x" not in spelt:
+            return spelt
         known = {name: describe(get(value, name), within, left) for name in attributes if has(value, name)}
         return known or "[" + kind(value).__name__ + " object]"
 
