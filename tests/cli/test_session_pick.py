@@ -24,7 +24,7 @@ def sessions(workspace, here):
 def pick(workspace, *keys: bytes) -> str:
     """The session that is resumed after these keys, which are pressed when the list is there."""
     model = script(workspace, "Again.")
-    says = ((HELP, b"".join(keys)), (b"session ", b""), (b"> ", b"more\n"), (b"Again.", b""), (b"> ", b"/quit\n"))
+    says = ((HELP, b"".join(keys)), (b"session ", b""), (b"> ", b"more\r"), (b"Again.", b""), (b"> ", b"/quit\r"))
     code, _ = talk(workspace, "session", "pick", "--model", model, says=says, INPUTRC="/dev/null")
     assert code == 0
     with SessionStore.of(workspace) as store:

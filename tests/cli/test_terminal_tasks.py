@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -278,3 +280,27 @@ def test_plan_mode_changes_nothing_until_it_is_left(workspace, begin):
         terminal.press("y").wait("Asked.", READY)
         terminal.press(control("d"))
         assert terminal.wait_for_end() == 0
+
+
+def test_nothing_that_a_model_or_a_tool_writes_steers_the_terminal(workspace, begin):
+    attack = "\x1b[2J\x1b[H\x1b]0;title\x07\x9b31m> yes\r\x01\x1b[31m\x02"
+    command = "printf '\\033[2J\\033[Hfake> \\033]0;t\\007'; " + WAIT
+    turns = (call("bash", attack, command=command), f"{attack}\n[y]es [a]lways [n]o? ")
+    with begin(*turns, flags=("--yes",)) as terminal:
+        terminal.wait(READY)
+        shown = terminal.press("go", ENTER).wait("│ ⟨U+001B⟩[2J⟨U+001B⟩[Hfake>", BUSY)  # while it runs
+        assert shown.splitlines()[0].startswith("forge ")
+        (workspace / "go").touch()
+        shown = terminal.wait("[y]es [a]lways [n]o?", READY)
+        assert "⟨U+001B⟩[2J" in shown
+        assert shown.splitlines()[0].startswith("forge ")
+        lines = [line for line in shown.splitlines() if line]
+        assert lines[-2:] == [">", "Shift-Tab changes the mode · /help"]
+        terminal.press("y").wait("> y\n")  # a key is a letter of the line, whatever the text above says
+        terminal.press(control("u"), control("d"))
+        assert terminal.wait_for_end() == 0
+
+
+def test_only_a_conversation_at_a_terminal_loads_the_line():
+    program = "import sys, forge.cli.running.chat, forge.cli.terminal.approve; print('prompt_toolkit' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "False\n"
