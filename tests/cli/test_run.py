@@ -473,7 +473,7 @@ def test_a_terminal_shows_the_run_in_colour_and_asks_in_place(workspace):
     assert code == 0
     assert "task (forge.agent.subagent) wants to execute" in shown
     assert "│ look" in shown
-    assert shown.index("wants to") < shown.index("\x1b[32m✓\x1b[0m look") < shown.index("All seen.\n")
+    assert shown.index("wants to") < shown.index("\x1b[32m✓\x1b[0m general: look") < shown.index("All seen.\n")
     assert "Seen.\n" not in shown.partition("All seen")[2]
 
 

@@ -304,3 +304,14 @@ def test_nothing_that_a_model_or_a_tool_writes_steers_the_terminal(workspace, be
 def test_only_a_conversation_at_a_terminal_loads_the_line():
     program = "import sys, forge.cli.running.chat, forge.cli.terminal.approve; print('prompt_toolkit' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "False\n"
+
+
+def test_esc_at_a_question_stops_the_run(workspace, begin):
+    with begin(call("bash", command="touch a"), "Then this.") as terminal:
+        terminal.wait(READY)
+        terminal.press("go", ENTER).wait("│ touch a", "[e]dit?")
+        terminal.press(ESCAPE).wait("Stopped: interrupted.", READY)
+        terminal.press("other", ENTER).wait("Then this.", READY)
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0
+    assert not (workspace / "a").exists()

@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 import termios
@@ -43,6 +44,7 @@ from forge.permissions.questions import (
 from forge.permissions.targets import PATHS
 
 BY = "terminal"
+ESCAPE = b"\x1b"
 END = "\x04"  # Ctrl-D, where a key is read
 WORDS = {
     "y": ("y", "yes", "o", "once"),
@@ -117,6 +119,9 @@ class _Question:
         while True:
             _write(prompt)
             typed = await read_typed()
+            if self.by_key and typed == ESCAPE:
+                os.kill(os.getpid(), signal.SIGINT)  # stops the run, like Ctrl-C
+                continue
             word = typed.decode("utf-8", "replace").strip().lower()
             key = next((key for key in keys if word in WORDS[key]), "")
             if key or not typed:
