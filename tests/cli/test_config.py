@@ -94,6 +94,7 @@ def test_the_schema_is_printed(config):
     assert set(config("schema", "--organisation").json["properties"]) == {
         "egress",
         "guardrails",
+        "hooks",
         "labels",
         "permissions",
         "sandbox",

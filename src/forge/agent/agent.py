@@ -418,6 +418,13 @@ class Agent(Generic[OutputT, DepsT]):
         made.describe(name or self.name, description, listed, ends_turn=ends_turn)
         return made
 
+    def list_subagents(self) -> Sequence[str]:
+        """Lists the types that `subagent` takes."""
+        from forge.agent.subagent import Task
+
+        task = self.registry.get("task")
+        return ("general", *task.types) if isinstance(task, Task) else ()
+
     def subagent(self, agent_type: str = "", task: Tool | None = None) -> Agent[Any]:
         """Returns the agent for tasks of a type: this agent with that type's prompt, model, tools and limits.
 

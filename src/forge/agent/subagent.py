@@ -116,6 +116,7 @@ class Task(
     """Give a task to a sub-agent and get its report. It sees the prompt, not this conversation."""
 
     reports_usage = True  # of the sub-agent's model
+    deduplicates_by_key = True  # in a stored run, the sub-agent's run has the key of the call: there is never a second
 
     def __init__(
         self,

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
 from functools import cache, lru_cache
 from typing import Any
 
@@ -161,14 +160,13 @@ class Operation:
             self.set("gen_ai.response.finish_reasons", (str(reply.finish),))
         if isinstance(model := reply.extra.get("answered_by"), str):
             self.set("gen_ai.response.model", model)
-        if (secrets := _content.get()) is not None and self.is_recording:
+        if self.is_recording and (secrets := _find_content()) is not None:
             said = {**_write_message(reply, secrets), "finish_reason": str(reply.finish or "stop")}
             self.set("gen_ai.output.messages", _write_json([said]))
 
     def add_request(self, messages: Sequence[Message]) -> None:
         """Notes what the model is sent, if the run's spans hold content: the latest messages, as far as they fit."""
-        secrets = _content.get()
-        if secrets is None or not self.is_recording:
+        if not self.is_recording or (secrets := _find_content()) is None:
             return
         system = [message for message in messages if message.role == "system"]
         others = [message for message in messages if message.role != "system"]
@@ -237,7 +235,7 @@ _NOT_TRACED = nullcontext(Operation())  # without a span it notes neither replie
 LARGEST_CONTENT = 64_000  # characters of the messages of one request; older ones are left out
 
 MakeSteps = Callable[[Any, Secrets], list[Step]]
-_content: ContextVar[Secrets | None] = ContextVar("forge_trace_content", default=None)  # of the run
+_CONTENT = "forge-content"  # key of OpenTelemetry's context: the secrets of a run whose spans hold content
 
 
 def _write_message(message: Message, secrets: Secrets) -> dict[str, Any]:
@@ -281,7 +279,10 @@ def agent_span(provider: Any, agent: str, session: str, steps: Sequence[Step] = 
     if find_telemetry() is None:
         yield Operation()
         return
-    token = _content.set(next((step.content for step in steps if isinstance(step, TraceCalls)), None))
+    from opentelemetry import context
+
+    content = next((step.content for step in steps if isinstance(step, TraceCalls)), None)
+    token = context.attach(context.set_value(_CONTENT, content))
     try:
         if traces_itself(provider):
             yield Operation()
@@ -290,7 +291,7 @@ def agent_span(provider: Any, agent: str, session: str, steps: Sequence[Step] = 
         with run_operation(AGENT, agent, attributes) as operation:
             yield operation
     finally:
-        _content.reset(token)
+        context.detach(token)
 
 
 # Requests to an MCP server, with the names of the MCP conventions. The SDK makes the span, and passes its context on.
@@ -309,12 +310,19 @@ def name_mcp_request(method: str, params: Mapping[str, Any], attributes: Attribu
         named["gen_ai.tool.name" if method == "tools/call" else "gen_ai.prompt.name"] = target
     if method == "tools/call":
         named["gen_ai.operation.name"] = TOOL
-    secrets = _content.get()
-    if secrets is not None and isinstance(uri := params.get("uri"), str):
+    if isinstance(uri := params.get("uri"), str) and (secrets := _find_content()) is not None:
         named["mcp.resource.uri"] = secrets.mask_everything(uri)
     span.update_name(f"{method} {target}" if isinstance(target, str) else method)
     span.set_attributes(named)
     return span
+
+
+def _find_content() -> Secrets | None:
+    """Returns the secrets of the run whose spans hold content; None: they hold none."""
+    from opentelemetry import context
+
+    found = context.get_value(_CONTENT)
+    return found if isinstance(found, Secrets) else None
 
 
 def find_telemetry() -> Any:

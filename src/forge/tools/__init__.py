@@ -43,7 +43,7 @@ def tool_group(name: str) -> list[Tool]:
     """Returns new instances of a group's built-in tools.
 
     Args:
-        name: the group, such as "read", "code-agent" or "web".
+        name: the group, such as "read" or "code-agent".
 
     Example:
         >>> "file_read" in [one.spec.name for one in tool_group("code-agent")]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from forge.agent.agent import Agent
-from forge.agent.subagent import Task
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.registry import ToolRegistry
@@ -47,9 +46,7 @@ def list_runnable(agents: Mapping[str, Agent]) -> Sequence[str]:
     """Lists the names of the agents and sub-agents that `find_agent` finds."""
     names: dict[str, None] = {}
     for name, agent in agents.items():
-        task = agent.registry.get("task")
-        types = ("general", *task.types) if isinstance(task, Task) else ()
-        names.update(dict.fromkeys([name, *(f"{name}/{one}" for one in types)]))
+        names.update(dict.fromkeys([name, *(f"{name}/{one}" for one in agent.list_subagents())]))
     return list(names)
 
 

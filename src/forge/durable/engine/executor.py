@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from forge.agent.loop import find_waiting, may_run_again
-from forge.agent.subagent import Order, Task
+from forge.agent.subagent import Order
 from forge.core.activity import ActivityStream
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
@@ -227,7 +227,7 @@ class RecordedExecutor(ToolExecutor):
 
     def _may_be_repeated(self, call: ToolCall) -> bool:
         tool = self.registry.find(call.name)
-        has_run_of_its_own = isinstance(tool, Task) or (bool(tool.spec.runs_on) and not self._is_remote_call)
+        has_run_of_its_own = bool(tool.spec.runs_on) and not self._is_remote_call
         return has_run_of_its_own or tool.deduplicates_by_key or may_run_again(tool.spec)
 
     async def _settle(self, call: ToolCall, scope: Scope) -> ToolResult | None:

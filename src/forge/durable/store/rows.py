@@ -27,7 +27,7 @@ SPENT_BEFORE_RESUME = "before"  # key in a run's spent: its usage at the last re
 class Wait:
     """Something a run waits for.
 
-    "approval" {question: id}, "question" {text, suggestions}, "background" {worker, calls}, "time" {until}.
+    "approval" {question: id}, "question" {text}, "background" {worker}, "time" {until}, "run" {run: id}.
     """
 
     kind: str
