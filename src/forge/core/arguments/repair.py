@@ -247,7 +247,8 @@ def _convert_text(text: str, expected: str) -> Any:
         return None
     stripped = text.strip()
     if expected == "integer":
-        return int(stripped.partition(".")[0]) if _WHOLE.fullmatch(stripped) else None
+        is_likely = stripped[:1] in "+-0123456789"  # most texts need no pattern
+        return int(stripped.partition(".")[0]) if is_likely and _WHOLE.fullmatch(stripped) else None
     if expected == "number":
         return float(stripped) if _DECIMAL.fullmatch(stripped) else None
     if expected == "boolean":
@@ -419,7 +420,8 @@ class SecondReading:
 
 def _list_problems(failed: ValidationError, data: dict[str, Any]) -> list[ArgumentProblem]:
     """Translates pydantic's errors into problems."""
-    problems, is_flat = FlatProblems(), True
+    problems = []
+    is_flat = True
     for one in failed.errors(include_url=False)[: MOST_REPAIRED + 1]:
         path, message, (kind, expected) = one["loc"], "", _KINDS.get(one["type"], _OTHER)
         if len(path) != 1:  # the last part of an absent argument is not in the data
@@ -429,7 +431,7 @@ def _list_problems(failed: ValidationError, data: dict[str, Any]) -> list[Argume
         elif not kind:
             message = one["msg"].removeprefix("Value error, ").replace("Input should", "should", 1)[:120]
         problems.append(_make_problem((path, kind, expected, one["input"], message)))
-    return problems if is_flat else list(problems)
+    return FlatProblems(problems) if is_flat else problems
 
 
 def _find_real_path(location: tuple[int | str, ...], data: Any, *, absent: bool) -> Path:
