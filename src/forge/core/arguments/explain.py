@@ -61,7 +61,7 @@ class ToolHelp:
 
 def explain(problems: list[ArgumentProblem], tool: ToolHelp) -> ToolError:
     """Explains every wrong field with its path, near names and choices; then shows a correct call."""
-    wrong = _merge_problems(problems)
+    wrong = _merge_problems(problems) if share_parameters(problems) else problems
     shown = [_render_problem(problem, tool) for problem in wrong[:MOST_PROBLEMS]]
     if len(wrong) > MOST_PROBLEMS:
         shown.append(f"and {len(wrong) - MOST_PROBLEMS} more")
@@ -88,16 +88,12 @@ def separate_choices(expected: str) -> str:
 
 def render_path(path: Path) -> str:
     """Renders a path as in `tags[1].name`."""
-    if len(path) == 1:
-        return str(path[0])[:LONGEST_PATH]
     text = "".join([f"[{part}]" if isinstance(part, int) else f".{part}" for part in path])
     return text[1 : LONGEST_PATH + 1] or "arguments"
 
 
 def _merge_problems(problems: list[ArgumentProblem]) -> list[ArgumentProblem]:
     """Merges type problems of one path into one: a union reports every branch it tried."""
-    if not share_parameters(problems):
-        return problems
     inside = {problem.path[:end] for problem in problems for end in range(1, len(problem.path))}
     by_path: dict[tuple[Path, str], ArgumentProblem] = {}
     for problem in problems:
@@ -113,7 +109,7 @@ def _merge_problems(problems: list[ArgumentProblem]) -> list[ArgumentProblem]:
 
 def _render_problem(problem: ArgumentProblem, tool: ToolHelp) -> str:
     path, kind, expected, value, message = problem
-    where = render_path(path)
+    where = str(path[0])[:LONGEST_PATH] if len(path) == 1 else render_path(path)
     if kind == "missing":
         text = f"{where}: required, but missing"
     elif kind == "type":

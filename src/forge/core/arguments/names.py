@@ -69,11 +69,12 @@ class Names:
 
     def suggest(self, key: str) -> str:
         """Returns a hint for an unknown key: the names that may have been meant, or all names."""
-        if key not in self._suggested:
+        found = self._suggested.get(key)
+        if found is None:
             if len(self._suggested) >= MOST_SUGGESTED:
                 self._suggested.clear()
-            self._suggested[key] = self._suggest(key)
-        return self._suggested[key]
+            found = self._suggested[key] = self._suggest(key)
+        return found
 
     def _suggest(self, key: str) -> str:
         others = tuple(name for name in self._right if name != key)  # it may be known in another branch

@@ -286,9 +286,10 @@ class NamesByPath:
 
     def at(self, path: tuple[str | int, ...]) -> Names:
         """Returns the keys that an object at `path` may have."""
-        if path not in self._found:
-            self._found[path] = self._look(path)
-        return self._found[path]
+        found = self._found.get(path)
+        if found is None:
+            found = self._found[path] = self._look(path)
+        return found
 
     @cached_property
     def _references(self) -> References:

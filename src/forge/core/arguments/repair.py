@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from forge.core.arguments.almost_json import is_written, read_sent, read_written
@@ -44,7 +44,7 @@ Check = Callable[[dict[str, Any]], "dict[str, Any] | list[ArgumentProblem]"]
 
 def resolve_aliases(data: dict[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
     """Returns the arguments under their canonical names. An alias beside its name stays."""
-    if not aliases or aliases.keys().isdisjoint(data):
+    if aliases.keys().isdisjoint(data):
         return data
     named = dict(data)
     for key in data:
@@ -69,16 +69,16 @@ class Repairing:
 
         `notes` are repairs that were made before.
         """
-        if isinstance(found, list) and "wrapping" in self._allowed and not _WRAPPERS_AND_CALLS.isdisjoint(data):
+        if isinstance(found, list) and not _WRAPPERS_AND_CALLS.isdisjoint(data) and "wrapping" in self._allowed:
             inside = unwrap(data, self.help.names.at(()).known, self._spec)
             if inside is not None:
                 key, data = inside
                 data = resolve_aliases(data, self._spec.argument_aliases)
                 found, notes = self._check(data), [*notes, f"took the arguments out of {brief(key)}"]
-        if isinstance(found, list) and self._allowed:
-            found = self._repair(data, found, notes)
         if isinstance(found, list):
-            raise explain(found, self.help)
+            found = self._repair(data, found, notes)
+            if isinstance(found, list):
+                raise explain(found, self.help)
         return mark_repaired(found, notes) if notes else found
 
     def _repair(
@@ -87,7 +87,7 @@ class Repairing:
         """Repairs problems without loss, and notes it. Returns the arguments, or the problems that are left."""
         made: list[str] = []
         for _ in range(3):  # a repaired value may show what is wrong inside it
-            converted = _convert_values(problems)
+            converted = _convert_values(problems) if self._allowed else None
             if converted is None:
                 return problems
             if share_parameters(problems):
@@ -351,7 +351,8 @@ _KINDS = {  # pydantic's name of an error -> ours, and the JSON type that was ex
 }
 _OTHER = ("", "")
 _NOT_TEXT = frozenset({"integer", "number", "boolean"})
-_make_problem = ArgumentProblem._make  # half the price of calling the class
+# a third of the price of calling the class: wrong calls make several
+_make_problem: Callable[[tuple[Any, ...]], ArgumentProblem] = partial(tuple.__new__, ArgumentProblem)
 
 
 class SecondReading:
@@ -375,7 +376,8 @@ class SecondReading:
         `failed` is the error of the strict pass; None: the text has numbers that JSON does not have.
         """
         sent, notes = read_sent(text, self._spec)
-        data = resolve_aliases(sent, self._spec.argument_aliases)
+        aliases = self._spec.argument_aliases
+        data = resolve_aliases(sent, aliases) if aliases else sent
         if failed is None or notes or data is not sent:
             return self._repairing.finish(data, self._check(data), notes)
         repaired = self._repair_quickly(data)
