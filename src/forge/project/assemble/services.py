@@ -17,7 +17,7 @@ from forge.project.config.load import load_configuration
 if TYPE_CHECKING:
     from forge.channels.channel import Channel
     from forge.core.result import Attachment
-    from forge.project.config.knowledge import ChannelEntry
+    from forge.project.config.services import ChannelEntry
     from forge.schedules.schedule import Schedule
     from forge.schedules.store import ScheduleStore
 

@@ -29,8 +29,9 @@ if TYPE_CHECKING:  # most documents do not have these sections; annotations are 
     from forge.project.config.durable import DurableEntry
     from forge.project.config.hooks import HooksEntry, TurnHookEntry
     from forge.project.config.kinds import Key, Names, Of, OneOf, Variable
-    from forge.project.config.knowledge import ChannelEntry, GuardrailsEntry, MemoryEntry, ScheduleEntry, SkillsEntry
+    from forge.project.config.knowledge import GuardrailsEntry, MemoryEntry, SkillsEntry
     from forge.project.config.serve import ServeEntry
+    from forge.project.config.services import ChannelEntry, ScheduleEntry
     from forge.project.config.sources import McpEntry, OpenApiEntry, ScriptsEntry, WebhookEntry
 
 
