@@ -45,6 +45,16 @@ def read_regular(path: str | os.PathLike[str], largest: int, flags: int = os.O_R
     return content
 
 
+def find_status(within: int, name: str) -> os.stat_result | None:
+    """Returns the status of a file in an open directory: of a link's target, or of a link that has none."""
+    for follows in (True, False):
+        try:
+            return os.stat(name, dir_fd=within, follow_symlinks=follows)
+        except OSError:
+            continue
+    return None
+
+
 def _not_regular(path: str | os.PathLike[str], kind: int) -> OSError:
     number = errno.EISDIR if S_ISDIR(kind) else errno.EINVAL
     return OSError(number, NOT_REGULAR, os.fspath(path))

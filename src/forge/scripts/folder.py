@@ -16,6 +16,7 @@ from forge.core.check_definition import NameFilter, add_prefix
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
+from forge.core.files import find_status
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, is_name
 from forge.core.tool import Tool
@@ -313,13 +314,13 @@ def _list_folder(
 
 
 def _folder_candidates(within: int, prefix: str, name: str) -> Iterator[Candidate]:
-    status = _status(within, name)
+    status = find_status(within, name)
     if status is None or name in _NO_TOOLS:
         return
     stem, suffix = os.path.splitext(name)
     if stat.S_ISDIR(status.st_mode):
         for inner in (f"{name}/tool{suffix}" for suffix in LANGUAGES):
-            if inside := _status(within, inner):
+            if inside := find_status(within, inner):
                 yield Candidate(prefix + inner, name, _mark(inside), True, False)
     elif suffix in LANGUAGES:
         if not name.endswith(".d.ts"):
@@ -330,20 +331,8 @@ def _folder_candidates(within: int, prefix: str, name: str) -> Iterator[Candidat
 
 def _root_candidates(within: int, prefix: str, name: str) -> Iterator[Candidate]:
     stem, suffix = os.path.splitext(name)
-    if suffix in LANGUAGES and (status := _status(within, name)) and stat.S_ISREG(status.st_mode):
+    if suffix in LANGUAGES and (status := find_status(within, name)) and stat.S_ISREG(status.st_mode):
         yield Candidate(prefix + name, stem.removeprefix("tool_"), _mark(status), False, True)
-
-
-def _status(within: int, name: str) -> os.stat_result | None:
-    """Returns the status of a file, following links; of the link itself if its target does not exist."""
-    try:
-        return os.stat(name, dir_fd=within)
-    except OSError:
-        pass
-    try:
-        return os.stat(name, dir_fd=within, follow_symlinks=False)
-    except OSError:
-        return None
 
 
 def _mark(status: os.stat_result) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from forge.core.arguments.names import near
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.files import find_status
 from forge.skills.skill import Skill, one_line, read_skill_file
 from forge.workspace.paths import Location, PathValidator
 from forge.workspace.paths.open import open_directory
@@ -185,25 +186,14 @@ def _list_entries(paths: PathValidator, folder: str) -> Iterator[_SkillEntry]:
         names = sorted(name for name in os.listdir(descriptor) if not name.startswith("."))[:MOST_ENTRIES]
         prefix = "" if folder == "." else f"{folder.rstrip('/')}/"
         for name in names:
-            status = _status(descriptor, name)
+            status = find_status(descriptor, name)
             if status is not None and stat.S_ISDIR(status.st_mode):
-                if _status(descriptor, f"{name}/{FILE}") is not None:
+                if find_status(descriptor, f"{name}/{FILE}") is not None:
                     yield _SkillEntry(name, f"{prefix}{name}/{FILE}", f"{prefix}{name}")
             elif name.endswith(".md"):
                 yield _SkillEntry(name.removesuffix(".md"), f"{prefix}{name}", "")
     finally:
         os.close(descriptor)
-
-
-def _status(within: int, name: str) -> os.stat_result | None:
-    try:
-        return os.stat(name, dir_fd=within)
-    except OSError:
-        pass
-    try:
-        return os.stat(name, dir_fd=within, follow_symlinks=False)
-    except OSError:
-        return None
 
 
 def _summarise(skill: Skill) -> str:
