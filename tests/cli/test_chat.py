@@ -100,7 +100,7 @@ def test_commands_are_for_the_chat_and_not_for_the_model(workspace):
     code, shown = talk(workspace, "run", "--model", script(workspace, "Indeed."), says=says)
     assert code == 0
     for words in (
-        "/resume   resume the run that was stopped",
+        "/resume       resume the run that was stopped",
         "math_calculate",
         "This is 2",
         "nothing to summarise",
@@ -140,7 +140,7 @@ def test_only_paths_that_may_follow_are_offered(workspace):
 
 
 def test_the_status_adds_up_the_runs_of_a_conversation(workspace):
-    says = ((PROMPT, b"hi\r"), (b"Hello.", b""), (PROMPT, b"more\r"), (b"in all ", b""), (PROMPT, b"/quit\r"))
+    says = ((PROMPT, b"hi\r"), (b" tokens in", b""), (PROMPT, b"more\r"), (b"in all ", b""), (PROMPT, b"/quit\r"))
     model = script(workspace, "Hello.", "Again.")
     code, shown = talk(workspace, "run", "--model", model, says=says)
     assert code == 0

@@ -205,6 +205,9 @@ class ChatSession:
         self.screen.wait_until_shown()
         if self.line is not None:
             self.line.end_run(stopped=ending.reason == "cancelled")
+            messages = self.stored.conversation.messages
+            if ending.error is None and ending.reason != "cancelled" and messages and messages[-1].role == "user":
+                return self.ask(None, wait=wait)  # a message came after the last turn: the model answers it, too
         self._start_title(ending)
         return ending
 
