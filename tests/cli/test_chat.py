@@ -142,7 +142,7 @@ def test_only_paths_that_may_follow_are_offered(workspace):
 def test_the_status_adds_up_the_runs_of_a_conversation(workspace):
     says = ((PROMPT, b"hi\r"), (b" tokens in", b""), (PROMPT, b"more\r"), (b"in all ", b""), (PROMPT, b"/quit\r"))
     model = script(workspace, "Hello.", "Again.")
-    code, shown = talk(workspace, "run", "--model", model, says=says)
+    code, shown = talk(workspace, "run", "--model", model, says=says, COLUMNS="120")
     assert code == 0
     first, second = (line for line in shown.splitlines() if "1 turn · 0 calls" in line)
     assert "scripted:script.json · " in first
