@@ -16,6 +16,7 @@ from forge import (
     Agent,
     AgentType,
     Answer,
+    Message,
     Retry,
     RunResult,
     Scope,
@@ -30,7 +31,9 @@ from forge import (
 )
 from forge.agent import HookDecision, LoopSettings, TurnContext
 from forge.core.errors import DefinitionError
+from forge.core.messages import BACKGROUND
 from forge.core.provider import ModelRequest
+from forge.core.registry import ToolRegistry
 from forge.core.tool import Tool
 from forge.permissions.gate import authorize_inner
 from forge.permissions.questions import PermissionRequest
@@ -403,6 +406,75 @@ def test_a_changed_prompt_stays_changed_in_a_stored_session(tmp_path: Path) -> N
             agent.run_sync(prompt, session="ada", store=store)
     assert "I am Ada." in asked[1]
     assert "4111" not in asked[1]
+
+
+async def speak_meanwhile(agent: Agent[Any], *words: str) -> RunResult[Any]:
+    """Runs an agent whose first call hears the person say more, and leaves a background result after it."""
+
+    @tool
+    async def listen(ctx: ToolContext) -> ToolResult:
+        """Listen."""
+        for word in words:
+            run.send(word)
+
+        async def work() -> str:
+            return "the work is done"
+
+        return ctx.background(work(), "started")
+
+    agent = agent.replace(tools=ToolRegistry([listen]))
+    run = agent.start("My card is 4111.")
+    return await run
+
+
+def mask_cards(ctx: TurnContext) -> HookDecision | None:
+    return HookDecision(prompt=ctx.prompt.replace("4111", "[card]")) if ctx.prompt else None
+
+
+async def test_before_turn_sees_all_that_the_person_said_since_the_last_turn() -> None:
+    asked: list[list[str]] = []
+
+    def answer(request: ModelRequest) -> str:
+        asked.append([one.text for one in request.messages if one.role == "user" and "[card]" in one.text])
+        assert "4111" not in str(request.messages)
+        return "hello"
+
+    agent = make(ToolCall("listen"), *[answer] * 4)
+    agent.before_turn(mask_cards)
+    result = await speak_meanwhile(agent, "No, it is 4111 1.", "Also [card] 2.", "Or 4111 3.")
+    assert result.reason == "answer"
+    wanted = ["My card is [card].", "No, it is [card] 1.", "Also [card] 2.", "Or [card] 3."]  # in the person's order
+    assert asked[-1] == wanted
+    await agent.run("And now?", history=result.messages)
+    assert asked[-1] == wanted
+
+
+@pytest.mark.parametrize("word", ["FORBIDDEN", "allowed"])
+async def test_before_turn_blocks_a_message_that_is_not_the_last(word: str) -> None:
+    asked: list[str] = []
+
+    def answer(request: ModelRequest) -> str:
+        asked.append(str([one.text for one in request.messages]))
+        return "hello"
+
+    agent = make(ToolCall("listen"), *[answer] * 4)
+    agent.before_turn(lambda ctx: HookDecision(block="Not that.") if "FORBIDDEN" in ctx.prompt else None)
+    result = await speak_meanwhile(agent, f"{word} things", "thanks")
+    assert (result.reason == "error") == (word == "FORBIDDEN")
+    again = await agent.replace(model=Scripted(answer)).run("Go on.", history=result.messages)
+    assert again.reason == "answer"  # the refused message does not refuse all later ones
+    assert ("allowed things" in asked[-1], "FORBIDDEN" in asked[-1]) == (word == "allowed", False)
+    assert "thanks" in asked[-1]
+
+
+async def test_a_background_result_does_not_hide_the_prompt_of_a_run() -> None:
+    seen: list[str] = []
+    agent = make(*["hello"] * 3)
+    agent.before_turn(lambda ctx: seen.append(ctx.prompt))
+    background = Message("user", "[over]", extra={BACKGROUND: "1"})
+    for history in ([Message("user", "Hi"), background], [background]):
+        await agent.run(history=history)
+    assert seen == ["Hi", ""]
 
 
 def test_before_turn_sees_the_run_and_can_end_it() -> None:

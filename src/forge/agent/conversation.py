@@ -16,12 +16,22 @@ from forge.core.result import Attachment
 if TYPE_CHECKING:
     from forge.core.events import ContextShortened
 
-REPLACES = "replaces"  # in `Message.extra`: the message before it, which has this digest, is not shown
-REPLACED = "[A hook changed this message. The next message is the one that counts.]"
+REPLACES = "replaces"  # in `Message.extra`: the message so many places before it, which has this digest, is not shown
+REPLACED = "[A hook changed this message. A later message is the one that counts.]"
 
 
 def _digest(message: Message) -> str:
     return sha256(f"{message.role}\n{message.text}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def find_replaced(messages: Sequence[Message]) -> list[int]:
+    """Returns the places of messages that later ones replace."""
+    found = []
+    for at, message in enumerate(messages):
+        back, _, digest = str(message.extra.get(REPLACES, "")).partition(" ") if message.extra else ("", "", "")
+        if back.isdecimal() and 0 < int(back) <= at and _digest(messages[at - int(back)]) == digest:
+            found.append(at - int(back))
+    return found
 
 
 class Conversation:
@@ -65,14 +75,13 @@ class Conversation:
     def show(self, messages: Iterable[Message]) -> None:
         """Sets the messages that the model sees instead of the history so far."""
         self.shown = list(messages)
-        for at, message in enumerate(self.shown[1:]):
-            if message.extra and message.extra.get(REPLACES) == _digest(before := self.shown[at]):
-                self.shown[at] = replace(before, text=REPLACED, attachments=())
+        for at in find_replaced(self.shown):
+            self.shown[at] = replace(self.shown[at], text=REPLACED, attachments=())
 
-    def replace_last(self, text: str) -> None:
-        """Shows the model another text instead of that of the last message. The history keeps both."""
-        last = self.messages[-1]
-        self.append(replace(last, text=text, extra={**last.extra, REPLACES: _digest(last)}))
+    def replace_message(self, at: int, new: Message) -> None:
+        """Shows the model a new last message instead of the one at this place. The history keeps both."""
+        extra = {**new.extra, REPLACES: f"{len(self.messages) - at} {_digest(self.messages[at])}"}
+        self.append(replace(new, extra=extra))
         self.show(self.shown)
 
     def note_shortened(self, event: ContextShortened | None) -> None:

@@ -76,7 +76,8 @@ class TurnContext(RunContext[DepsT]):
         scope: the session, user and directories of the run, and its `deps`.
         conversation: the messages so far.
         turn: the number of the turn; 1 for the first.
-        prompt: what the person said since the last turn; "" where the model continues by itself.
+        prompt: what the person said since the last turn; "" where the model continues by itself. `before_turn` is
+            called for each message.
         answer: in `on_end`, the answer that would end the run.
         tools: the names of the tools that the model sees in this turn, unless `choose_tools` chooses others.
 
@@ -415,7 +416,8 @@ Record = Callable[[str, Callable[[], Awaitable[Mapping[str, Any]]]], Awaitable[M
 class BeforeTurn:
     """The decision of all hooks before a turn."""
 
-    prompt: str | None = None
+    prompts: list[str]  # what the person said, as the model is to read it
+    blocked: int | None = None  # which of them a hook refused
     context: str = ""
     refusal: ToolError | None = None
 
@@ -430,34 +432,40 @@ class TurnHooks:
     reject: Callable[[], None] | None = None  # forgets a structured answer that was refused
     record: Record | None = None
 
-    async def before_turn(self, ctx: TurnContext[Any]) -> BeforeTurn:
-        """Asks the hooks before a turn, one after the other: each sees the prompt that the one before it made."""
+    async def before_turn(self, ctx: TurnContext[Any], given: list[str]) -> BeforeTurn:
+        """Asks the hooks before a turn about all that the person said: each sees what the one before it made of it."""
         hooks = self.hooks.of("before_turn")
         if not hooks:
-            return BeforeTurn()
+            return BeforeTurn(prompts=given)
 
         async def ask() -> Mapping[str, Any]:
-            prompt, notes = ctx.prompt, []
-            try:
-                for hook in hooks:
-                    ctx.prompt = prompt
-                    said = await hook.ask(ctx)
-                    if said.block:
-                        message = f"the hook {hook.name!r} refused turn {ctx.turn}: {said.block}"
-                        raise ToolError(message, ErrorKind.PERMISSION, "Follow the reason, then run it again.")
-                    if said.prompt is not None:
-                        prompt = self._check_prompt(hook, ctx, said.prompt)
-                    if said.context:
-                        self._check(said.context)
-                        notes.append(f"{NOT_FROM_PERSON} the hook {hook.name!r} adds it.]\n{said.context}")
-            except ToolError as error:
-                return _to_wire(error)
-            changed = {"prompt": prompt} if prompt != given else {}
-            return {"context": "\n".join(notes), **changed}
+            prompts, notes = [], []
+            for at, prompt in enumerate(given or [""]):
+                ctx.prompt = prompt
+                try:
+                    for hook in hooks:
+                        said = await hook.ask(ctx)
+                        if said.block:
+                            message = f"the hook {hook.name!r} refused turn {ctx.turn}: {said.block}"
+                            error = ToolError(message, ErrorKind.PERMISSION, "Follow the reason, then run it again.")
+                            return {**_to_wire(error), "blocked": at}
+                        if said.prompt is not None:
+                            ctx.prompt = self._check_prompt(hook, ctx, said.prompt)
+                        if said.context:
+                            self._check(said.context)
+                            notes.append(f"{NOT_FROM_PERSON} the hook {hook.name!r} adds it.]\n{said.context}")
+                except ToolError as error:
+                    return _to_wire(error)
+                prompts.append(ctx.prompt)
+            return {"context": "\n".join(dict.fromkeys(notes)), "prompts": prompts if given else []}
 
-        given = ctx.prompt
         wire = await self._keep("before_turn", ask)
-        return BeforeTurn(prompt=wire.get("prompt"), context=wire.get("context", ""), refusal=_from_wire(wire))
+        return BeforeTurn(
+            prompts=wire.get("prompts", given),
+            blocked=wire.get("blocked"),
+            context=wire.get("context", ""),
+            refusal=_from_wire(wire),
+        )
 
     async def check_end(self, ctx: TurnContext[Any]) -> tuple[str, ToolError | None]:
         """Returns why the run may not end with this answer, in words for the model; or why that is unknown."""

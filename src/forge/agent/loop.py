@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from forge.agent.context_window import shorten
-from forge.agent.conversation import Conversation, Prepare
+from forge.agent.conversation import Conversation, Prepare, find_replaced
 from forge.agent.hooks import MOST_REFUSED_ENDS, Record, TurnContext, TurnHooks
 from forge.agent.labels import FROM_FORGE, LABELS, NOT_FROM_PERSON, LabelHistory, follow_labels, label_extra
 from forge.agent.limits import Limits, Spent, price_for, price_of_name
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
 MOST_RETRIES = 2  # of a turn whose stream broke
 MOST_NOTES = 5  # about repairs of one call
 LONGEST_NOTE = 240  # characters
+NOT_SHOWN = f"{NOT_FROM_PERSON} a hook refused what the person said, so you cannot read it.]"
 REFUSED_END = "refused_end"  # in `Message.extra`: it sends the model back
 MOST_RECOVERIES = 3  # times in a row that a model is asked to call a tool, or to fix its answer
 
@@ -286,20 +287,32 @@ def _note_edits(run: Run, edits: Sequence[Mapping[str, Any]]) -> None:
 
 async def _begin_turn(run: Run, turns: TurnHooks) -> RunResult | None:
     """Asks the hooks about the next turn, and which tools it has. Returns the end of the run if a hook refuses it."""
-    last = run.conversation.messages[-1] if run.conversation.messages else None
-    prompt = last.text if last is not None and _is_from_person(last) else ""
-    ctx = _make_context(run, run.spent.turns + 1, prompt=prompt)
-    said = await turns.before_turn(ctx)
+    conversation = run.conversation
+    places = _find_unanswered(conversation.messages)
+    prompts = [conversation.messages[at].text for at in places]
+    ctx = _make_context(run, run.spent.turns + 1)
+    said = await turns.before_turn(ctx, prompts)
     refusal = said.refusal
     if refusal is None:
-        if said.prompt is not None:
-            run.conversation.replace_last(said.prompt)
+        for at, text in zip(places, said.prompts, strict=True):
+            if said.prompts != prompts:  # all of them, so that they keep their order
+                conversation.replace_message(at, replace(conversation.messages[at], text=text))
         if said.context:
-            run.conversation.append(Message("user", said.context, extra={FROM_FORGE: True}))
+            conversation.append(Message("user", said.context, extra={FROM_FORGE: True}))
+        ctx.prompt = "\n".join(said.prompts)
         run.offered, refusal = await turns.choose_tools(ctx, run.executor.registry)
+    elif said.blocked is not None and places:  # a later turn must not show it, and need not be refused for it
+        conversation.replace_message(places[said.blocked], Message("user", NOT_SHOWN, extra={FROM_FORGE: True}))
     if refusal is None:
         return None
     return end_run(run, "error", error=Failure(refusal.message, refusal.kind, refusal.suggestion, cause=refusal))
+
+
+def _find_unanswered(messages: Sequence[Message]) -> list[int]:
+    """Returns the places of all that the person has said since the model last answered."""
+    since = [*takewhile(lambda one: one.role != "assistant", reversed(messages))][::-1]
+    first, replaced = len(messages) - len(since), find_replaced(since)
+    return [first + at for at, one in enumerate(since) if _is_from_person(one) and at not in replaced]
 
 
 def _is_from_person(message: Message) -> bool:
