@@ -59,6 +59,10 @@ def make(*script: Any, **settings: Any) -> Agent[Any]:
     return Agent(Scripted(*script), **{"tools": [save, shell], "policy": POLICY, **settings})
 
 
+def always(said: HookDecision | None) -> Callable[..., HookDecision | None]:
+    return lambda *_: said
+
+
 def told(result: RunResult[Any]) -> list[str]:
     return [message.text for message in result.messages if message.role == "tool"]
 
@@ -190,6 +194,61 @@ def test_after_call_changes_withholds_and_adds() -> None:
     assert "The call was made" in withheld
     assert "ran make" not in withheld
     assert added == "saved c 1x\n[The hook 'look' adds: Run the tests next.]"
+
+
+@pytest.mark.parametrize(
+    ("said", "is_kept"),
+    [(HookDecision(result="[gone]"), False), (HookDecision(block="no"), False), (HookDecision(context="ok"), True)],
+)
+async def test_data_title_and_failure_do_not_repeat_a_replaced_result(said: HookDecision, *, is_kept: bool) -> None:
+    @tool
+    def look_up(fails: bool) -> ToolResult:
+        """Look up a person."""
+        if fails:
+            raise ToolError("4111 is locked")
+        return ToolResult(
+            "4111", for_user="4111", title="4111", data={"card": "4111", "cost": "4111", "stop_reason": "4111"}
+        )
+
+    agent = make("done", tools=[look_up])
+    agent.after_call(lambda ctx, result: said)
+    for fails in (False, True):
+        result = await agent.call("look_up", {"fails": fails})
+        parts = [result.for_llm, result.for_user, result.title, result.data, result.failure and result.failure.text()]
+        assert ("4111" in str(parts)) == is_kept
+        assert result.is_error == (fails or said.block is not None)
+
+
+def test_a_script_reads_the_replaced_result_and_not_its_data() -> None:
+    @tool
+    def look_up() -> dict[str, str]:
+        """Look up a person."""
+        return {"card": "4111"}
+
+    script = ToolCall("run_code", {"code": "print(await look_up())"})
+    for said, word in ((HookDecision(result="[gone]"), "[gone]"), (None, "4111")):
+        agent = make(script, "done", tools=[look_up], code_mode=True)
+        agent.after_call(match="look_up")(always(said))
+        text = str(told(agent.run_sync("go")))
+        assert [one for one in ("4111", "[gone]") if one in text] == [word]
+
+
+def test_an_empty_block_refuses_everywhere() -> None:
+    for block in ("", " ", None):
+        said = HookDecision(block=block)
+        agent = make(SAVE, "done")
+        agent.before_call(always(said))
+        assert ("saved" not in told(agent.run_sync("go"))[0]) == (block is not None)
+        agent = make(SAVE, "done")
+        agent.after_call(always(said))
+        assert ("saved" not in told(agent.run_sync("go"))[0]) == (block is not None)
+        agent = make("done")
+        agent.before_turn(always(said))
+        assert (agent.run_sync("go").reason == "error") == (block is not None)
+        agent = make(*["done"] * 9)
+        agent.on_end(always(said))
+        result = agent.run_sync("go")
+        assert ("no reason is given" in str(result.error)) == (block is not None)
 
 
 def test_after_call_sees_errors_and_refusals_and_no_secret() -> None:

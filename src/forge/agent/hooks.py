@@ -62,7 +62,7 @@ class HookDecision:
         'Ask the on-call engineer first.'
     """
 
-    block: str = ""
+    block: str | None = None
     arguments: Mapping[str, Any] | None = None
     result: str | None = None
     prompt: str | None = None
@@ -250,7 +250,8 @@ class Hook:
                 raise self._failed(f"set {field.name!r} to {type(value).__name__} instead of {kind.__name__}")
             if field.name != "arguments" and len(value) > LONGEST_TEXT and field.name not in ("result", "prompt"):
                 raise self._failed(f"set {field.name!r} to {len(value):,} characters; {LONGEST_TEXT:,} are allowed")
-        return said
+        is_empty = said.block is not None and not said.block.strip()
+        return replace(said, block="no reason is given") if is_empty else said
 
     def _failed(self, problem: str, kind: ErrorKind = ErrorKind.SYSTEM) -> HookFailed:
         return HookFailed(f"asking the {self.kind} hook {self.name!r}: it {problem}", kind, _FIX)
@@ -355,11 +356,12 @@ class CallHooks:
             try:
                 said = await hook.ask(ctx.replace(arguments=copy_arguments(ctx.arguments)), shown)
             except HookFailed as error:
-                return _withhold(result, error.message, error.kind)
+                return _withhold(ctx, result, error.message, error.kind)
             if said.block:
-                return _withhold(result, f"the hook {hook.name!r} withheld it: {said.block}", ErrorKind.PERMISSION)
+                return _withhold(ctx, result, f"the hook {hook.name!r} withheld it: {said.block}", ErrorKind.PERMISSION)
             if said.result is not None:  # the whole text, and files, are not what the model is to read
-                result = replace(result, for_llm=said.result, for_user="", attachments=(), whole=None)
+                failed = result.failure and Failure(said.result, result.failure.kind, "", result.failure.passing)
+                result = replace(_strip(ctx, result), for_llm=said.result, failure=failed)
             if said.context:
                 result = _add_notes(result, [f"The hook {hook.name!r} adds: {said.context}"])
         return result
@@ -390,19 +392,22 @@ def _add_notes(result: ToolResult, notes: Iterable[str]) -> ToolResult:
     return replace(result, for_llm="\n".join([result.for_llm, *(f"[{note}]" for note in notes)]))
 
 
-def _withhold(result: ToolResult, problem: str, kind: ErrorKind) -> ToolResult:
+def _withhold(ctx: ToolContext, result: ToolResult, problem: str, kind: ErrorKind) -> ToolResult:
     """Withholds a result and gives the reason. The call has run, so the model learns that, too."""
     made = "The call was made" if result.failure is None else "The call failed"
-    kept = {key: result.data[key] for key in ("stop", "stop_reason") if key in result.data}
     return replace(
-        result,
+        _strip(ctx, result),
         for_llm=f"{problem}\n{made}; its result is withheld. Go on without it.",
-        for_user="",
-        data=kept,
-        attachments=(),
-        whole=None,
         failure=Failure(problem, kind, "Go on without it."),
     )
+
+
+def _strip(ctx: ToolContext, result: ToolResult) -> ToolResult:
+    """Returns a result without all that repeats its text: scripts, programs and people read these parts."""
+    keys = ["stop", "stop_reason"] if result.data.get("stop") == "loop" else []
+    keys += ["usage", "cost"] if getattr(ctx.tool, "reports_usage", False) else []  # the run counts them
+    kept = {key: result.data[key] for key in keys if key in result.data}
+    return replace(result, for_user="", title="", data=kept, attachments=(), whole=None)
 
 
 # The hooks of turns, and the choice of tools: called by the loop.
