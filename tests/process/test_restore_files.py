@@ -125,9 +125,9 @@ def test_a_link_to_hooks_leads_to_no_others_afterwards(repository: Path, tier: T
     assert not (repository / ".husky/pre-push").exists()
 
 
-def watched_sh(line: str, workspace: Path, tier: Tier) -> list[str]:
+def watched_sh(line: str, workspace: Path, tier: Tier, protected: tuple[Path, ...] = ()) -> list[str]:
     """As programs are really run: what bubblewrap prevents is not looked at again."""
-    confinement = Confinement(workspace=workspace)
+    confinement = Confinement(workspace=workspace, protected=protected)
     settle = watch_protected_files(confinement, str(tier))
     run(["bash", "-c", line], confinement, tier)
     return settle()
@@ -227,3 +227,73 @@ def test_skills_in_a_folder_of_another_name_are_protected_too(tmp_path: Path) ->
     assert set(found) == {tmp_path / "know/tight/SKILL.md", tmp_path / "know/flat.md"}
     unnamed = Scope(workspace=tmp_path)
     assert confinement_of(unnamed, PathValidator.of(unnamed)).protected == ()
+
+
+MOVES = {
+    "move": "mv {top} zz; mkdir -p {folder}; echo evil >{path}",
+    "remove": "rm -rf {top}; mkdir -p {folder}; echo evil >{path}",
+    "link": "mkdir -p other/$(dirname {below}); echo evil >other/{below}; mv {top} zz; ln -s other {top}",
+    "write": "echo evil >{path}",
+    "a folder in the way": "mkdir {path}.rejected; touch {path}.rejected/x; echo evil >{path}",
+}
+
+
+@pytest.mark.parametrize("line", MOVES.values(), ids=MOVES)
+@pytest.mark.parametrize("path", ["checks/guard.py", "a/b/guard.py", "tools/hooks/check.py", "skills/x/lib/guard.py"])
+def test_a_protected_file_is_as_it_was_when_its_folders_are_moved(line: str, path: str, workspace: Path, tier: Tier):
+    file = workspace / path
+    file.parent.mkdir(parents=True)
+    file.write_text("mine\n")
+    (workspace / "skills/x").mkdir(parents=True, exist_ok=True)
+    (workspace / "skills/x/SKILL.md").write_text("mine\n")
+    top, _, below = path.partition("/")
+    line = line.format(top=top, below=below, path=path, folder=os.path.dirname(path))
+    free = f"echo x >{os.path.dirname(path)}/free; mkdir -p {top}/new; mv {top}/new {top}/newer"
+    watched_sh(f"{free}; {line}; echo evil >skills/x/SKILL.md", workspace, tier, (file,))
+    assert file.read_text() == "mine\n"
+    assert (workspace / "skills/x/SKILL.md").read_text() == "mine\n"
+    if line.startswith("echo"):
+        assert (file.parent / "free").exists()
+        assert (workspace / top / "newer").exists()
+
+
+LINKED = {
+    "write": "echo evil >real/check.py",
+    "write through it": "echo evil >hooks/check.py",
+    "replace it": "rm hooks; mkdir hooks; echo evil >hooks/check.py",
+    "lead it elsewhere": "mkdir other; echo evil >other/check.py; ln -sfn other hooks",
+    "move the target": "mv real zz; mkdir real; echo evil >real/check.py",
+    "add a module": "mkdir real/json; echo evil >real/json/__init__.py",
+    "change a module": "echo evil >real/pkg/a.py",
+}
+
+
+@pytest.mark.parametrize("line", LINKED.values(), ids=LINKED)
+def test_a_link_to_a_protected_folder_and_what_it_leads_to_are_as_they_were(line: str, workspace: Path, tier: Tier):
+    (workspace / "real/pkg").mkdir(parents=True)
+    (workspace / "real/check.py").write_text("mine\n")
+    (workspace / "real/pkg/a.py").write_text("mine\n")
+    (workspace / "hooks").symlink_to("real")
+    watched_sh(f"{line}; echo x >free", workspace, tier, (workspace / "hooks",))
+    assert (workspace / "hooks").readlink() == Path("real")
+    found = {str(one.relative_to(workspace)) for one in (workspace / "real").rglob("*.py") if ".rej" not in str(one)}
+    assert found == {"real/check.py", "real/pkg/a.py"}
+    assert {(workspace / one).read_text() for one in found} == {"mine\n"}
+    assert (workspace / "free").exists()
+
+
+def test_a_link_where_a_protected_file_was_missing_is_set_aside(workspace: Path, tier: Tier):
+    line = "mkdir other; echo evil >other/guard.py; ln -s other checks; ln -s other free"
+    watched_sh(line, workspace, tier, (workspace / "checks/guard.py",))
+    assert not (workspace / "checks/guard.py").exists()
+    assert (workspace / "free/guard.py").exists()
+
+
+def test_a_link_does_not_show_the_state_of_forge(workspace: Path):
+    needs(Tier.BUBBLEWRAP)
+    (workspace / ".forge").mkdir()
+    (workspace / ".forge/secret").write_text("s")
+    (workspace / "hooks").symlink_to(".forge")
+    watched_sh("cat hooks/secret .forge/secret >seen; echo x >free", workspace, Tier.BUBBLEWRAP, (workspace / "hooks",))
+    assert (workspace / "seen").read_text() == ""
+    assert (workspace / "free").exists()

@@ -28,7 +28,10 @@ from forge.process.sandbox.layout import (
     Confinement,
     Roots,
     find_skill_files,
+    folders_above,
+    follow_links,
     git_settings,
+    is_inside,
     is_inside_any,
     kernel_limits,
     make_private_folder,
@@ -264,11 +267,14 @@ def _mounts(confinement: Confinement, roots: Roots, env: Mapping[str, str]) -> l
     words += ["--dir", home] if home == HOME else _make_temporary(home, _temporary_size(confinement))
     for folder, writable in roots.folders:
         words += ["--bind" if writable else "--ro-bind-try", folder, folder]
+    protected, around = _find_protected(confinement, roots)
+    for folder in around:  # a mount point cannot be moved; before others, since it would cover theirs
+        words += ["--bind", folder, folder]
     for folder, writable in roots.folders:
         if writable:
-            words += _protect_project(folder)
+            words += _protect_project(folder, around)
         words += _hide_state(folder, writable=writable)
-    for folder in (*own_folders(roots), *(_real_parent_path(one) for one in confinement.protected)):
+    for folder in (*own_folders(roots), *protected):
         if roots.contain(folder) and _kind(folder) in _BINDABLE:
             words += _bind_read_only(folder)
     if spelled != roots.workspace and not roots.contain(spelled) and not is_inside_any(spelled, SYSTEM):
@@ -282,6 +288,24 @@ def _mounts(confinement: Confinement, roots: Roots, env: Mapping[str, str]) -> l
     return [*words, "--remount-ro", "/"]
 
 
+def _find_protected(confinement: Confinement, roots: Roots) -> tuple[list[str], list[str]]:
+    """Returns the protected paths, where links lead, and the folders around them and around the links."""
+    paths: dict[str, None] = {}
+    around: set[str] = set()
+    for one in confinement.protected:
+        links, real = follow_links(str(one))
+        for place in (*links, real):
+            root = next((folder for folder, _ in reversed(roots.folders) if is_inside(place, folder)), "")
+            if not root or place == root:
+                continue
+            is_state = is_inside_any(place, (os.path.join(root, STATE),))
+            if place == real and not (links and is_state):  # a program may have made the link to expose Forge's state
+                paths[place] = None
+            if (root, True) in roots.folders and not is_state:
+                around |= {folder for folder in folders_above(place, root) if _kind(folder) == "directory"}
+    return list(paths), sorted(around - set(paths))
+
+
 def _hide(path: str) -> list[str]:
     """Hides a path from reading. A device instead of a file cannot be opened, since the mount has no devices."""
     match _kind(path):
@@ -293,42 +317,49 @@ def _hide(path: str) -> list[str]:
             return ["--ro-bind", os.devnull, path]
 
 
-def _protect_project(root: str) -> Iterator[str]:
-    """Protects Git's settings and hooks, which run programs, and Forge's configuration and skills."""
+def _protect_project(root: str, mounted: Sequence[str]) -> Iterator[str]:
+    """Protects Git's settings and hooks, which run programs, and Forge's configuration and skills.
+
+    `mounted`: folders that are mount points already; another mount would cover those in them.
+    """
     git = os.path.join(root, ".git")
     kind = _kind(git)
     if kind == "file" or (kind == "directory" and not os.path.lexists(os.path.join(git, "HEAD"))):
         yield from _bind_read_only(git)
     elif kind == "directory":
-        yield from ("--bind", git, git)  # a mount point cannot be moved or replaced
+        yield from _bind_once((git,), mounted)  # a mount point cannot be moved or replaced
         yield from _protect_git(git)
-    yield from _protect_named_hooks(root)
+    yield from _protect_named_hooks(root, mounted)
     for name in CONFIGURATION:
         path = os.path.join(root, name)
         if _kind(path) in _BINDABLE:
             yield from _bind_read_only(path)
-    yield from _protect_skills(root)
+    yield from _protect_skills(root, mounted)
 
 
-def _protect_named_hooks(root: str) -> Iterator[str]:
+def _bind_once(folders: Iterable[str], mounted: Sequence[str]) -> Iterator[str]:
+    yield from (word for folder in folders if folder not in mounted for word in ("--bind", folder, folder))
+
+
+def _protect_named_hooks(root: str, mounted: Sequence[str]) -> Iterator[str]:
     """Protects hooks in a folder that the settings name; mounts its parents, so that they cannot be moved."""
     for name in hook_folders(root):
         parts = name.split("/")
         around = [os.path.join(root, *parts[:depth]) for depth in range(1, len(parts) + 1)]
         if all(_kind(folder) == "directory" for folder in around):
-            yield from (word for folder in around[:-1] for word in ("--bind", folder, folder))
+            yield from _bind_once(around[:-1], mounted)
             yield from _bind_read_only(around[-1])
 
 
-def _protect_skills(root: str) -> Iterator[str]:
+def _protect_skills(root: str, mounted: Sequence[str]) -> Iterator[str]:
     """Protects the files of skills, which may deny calls; mounts their folders, so that they cannot be moved."""
     files = find_skill_files(root)
     top = os.path.join(root, SKILLS)
     if len(files) > MOST_SKILLS:
         yield from _bind_read_only(top)
         return
-    for folder in sorted({top, *(os.path.join(root, folder) for folder, _ in files)} if files else ()):
-        yield from ("--bind", folder, folder)
+    folders = sorted({top, *(os.path.join(root, folder) for folder, _ in files)} if files else ())
+    yield from _bind_once(folders, mounted)
     for folder, name in files:
         path = os.path.join(root, folder, name)
         if _kind(path) in _BINDABLE:
@@ -383,12 +414,6 @@ def _kind(path: str) -> str:
     if S_ISLNK(mode):
         return "link"
     return "directory" if S_ISDIR(mode) else "file" if S_ISREG(mode) else "special"
-
-
-def _real_parent_path(path: os.PathLike[str]) -> str:
-    """Resolves the directory of a path, but not a link at the path itself."""
-    folder, name = os.path.split(os.path.abspath(path))
-    return os.path.join(os.path.realpath(folder), name)
 
 
 @cache

@@ -327,6 +327,31 @@ def find_skill_files(root: str, within: str = SKILLS) -> list[tuple[str, str]]:
     return found
 
 
+MOST_LINKS = 40
+
+
+def follow_links(path: str) -> tuple[list[str], str]:
+    """Returns the links on the way of a path, each by its real place, and where they lead in the end."""
+    links: list[str] = []
+    current, ahead = "/", os.path.abspath(path).split("/")[::-1]
+    while ahead:
+        name = ahead.pop()
+        place = os.path.normpath(os.path.join(current, name))
+        if os.path.islink(place) and len(links) < MOST_LINKS:
+            links.append(place)
+            target = os.path.join(current, os.readlink(place))
+            current, ahead = "/", [*ahead, *target.split("/")[::-1]]
+        else:
+            current = place
+    return links, current
+
+
+def folders_above(path: str, root: str) -> list[str]:
+    """Returns the folders between a root and a path in it, the outer ones first."""
+    parts = os.path.relpath(path, root).split("/")[:-1]
+    return [os.path.join(root, *parts[: depth + 1]) for depth in range(len(parts))]
+
+
 def is_inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(f"{folder.rstrip('/')}/")
 
