@@ -207,7 +207,7 @@ async def test_data_title_and_failure_do_not_repeat_a_replaced_result(said: Hook
         if fails:
             raise ToolError("4111 is locked")
         return ToolResult(
-            "4111", for_user="4111", title="4111", data={"card": "4111", "cost": "4111", "stop_reason": "4111"}
+            for_llm="4111", for_user="4111", title="4111", data={"card": "4111", "cost": "4111", "stop_reason": "4111"}
         )
 
     agent = make("done", tools=[look_up])
