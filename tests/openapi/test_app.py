@@ -14,8 +14,10 @@ from fastapi import APIRouter, BackgroundTasks, FastAPI, Request, UploadFile
 from fastapi.responses import RedirectResponse, Response, StreamingResponse
 from pydantic import BaseModel
 from starlette.applications import Starlette
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import JSONResponse
-from starlette.routing import Route
+from starlette.routing import Host, Mount, Route
 
 from forge import Agent, Scripted, ToolCall, openapi, rules
 from forge.core.errors import DefinitionError, ToolError
@@ -127,26 +129,153 @@ async def test_a_parameter_of_the_kind_path_takes_slashes():
         assert (await api.call("pets__read", path="a/b.txt")).data["body"] == "a/b.txt"
 
 
-async def test_redirects_stay_in_the_process(no_sockets):
+def make_redirecting_app(ran: list[str]) -> FastAPI:
+    app = FastAPI(title="Pets", generate_unique_id_function=lambda route: route.name)
+
+    @app.get("/go")
+    async def go(to: str) -> RedirectResponse:
+        return RedirectResponse(to)
+
+    @app.post("/send")
+    async def send(to: str) -> RedirectResponse:
+        return RedirectResponse(to, status_code=307)
+
+    @app.get("/kept/{name}")
+    async def kept(name: str) -> RedirectResponse:
+        return RedirectResponse(f"/kept/{name}/")
+
+    @app.get("/kept/{name}/", include_in_schema=False)
+    @app.get("/go/", include_in_schema=False)
+    @app.get("/hidden", include_in_schema=False)
+    @app.post("/hidden", include_in_schema=False)
+    @app.get("/offered")
+    async def offered() -> str:
+        ran.append("offered")
+        return "arrived"
+
+    return app
+
+
+@pytest.mark.parametrize(
+    "to",
+    ["/hidden", "hidden", f"{HOST}/hidden", "https://pets.in-process.invalid/hidden", "/offered", "/go?to=/hidden"],
+)
+async def test_a_redirect_never_runs_another_operation(no_sockets, to):
+    ran: list[str] = []
+    async with mount(make_redirecting_app(ran)) as api:
+        for name in ("pets__go", "pets__send"):
+            answer = await api.call(name, to=to)
+            assert (answer.data["status"], answer.data["headers"]["location"]) == (307, to)
+        assert (await api.call("pets__kept", name="x")).data["status"] == 307  # a slash that leads to a hidden route
+        assert (await api.call("pets__go", to="/go/?to=x")).data["status"] == 307
+        assert ran == []
+        assert (await api.call("pets__offered")).data["body"] == "arrived"  # the twin
+
+
+async def test_a_redirect_reaches_nothing_that_a_rule_denies():
+    ran: list[str] = []
+    calls = [ToolCall("pets__go", {"to": "/offered"}), ToolCall("pets__offered", {})]
+    for rule, expected in (("deny tool:pets__offered", []), ("allow tool:pets__offered", ["offered"])):
+        source = openapi(make_redirecting_app(ran))
+        async with Agent(Scripted(calls, "x"), tools=[source], policy=rules("allow network", rule)) as agent:
+            await agent.run("go")
+        assert ran == expected
+
+
+async def test_the_slash_that_a_router_adds_is_followed_within_one_operation(no_sockets):
     app = FastAPI(generate_unique_id_function=lambda route: route.name)
 
-    @app.get("/inside")
-    async def inside() -> RedirectResponse:
-        return RedirectResponse("/end")
+    @app.get("/end/{name}/")
+    @app.post("/end/{name}/")
+    async def end(name: str, request: Request, loud: bool = False) -> str:
+        return f"{request.method} {name} {loud}"
 
     @app.get("/outside")
     async def outside() -> RedirectResponse:
         return RedirectResponse("http://169.254.169.254/latest/meta-data")
 
-    @app.get("/end/")
-    async def end() -> str:
-        return "arrived"
-
+    loud = [{"name": "loud", "in": "query", "schema": {"type": "boolean"}}]
+    name = [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]
+    for method in ("get", "post"):
+        described = document(loud + name, path="/end/{name}", method=method, operationId="end")
+        async with mount(described, server=app) as api:
+            answer = await api.call("pets__end", name="a b", loud=True)
+            assert answer.data["body"] == f"{method.upper()} a b True"
+    described["paths"]["/end/{name}/"] = {"get": {"operationId": "other", "responses": {}}}
+    async with mount(described, server=app) as api:  # with the slash, it is another operation
+        assert (await api.call("pets__end", name="a b")).data["status"] == 307
+        assert (await api.call("pets__other", name="a b")).data["status"] == 200  # the twin
     async with mount(app) as api:
-        assert (await api.call("pets__inside")).data["body"] == "arrived"  # two redirects, one with a whole URL
         answer = await api.call("pets__outside")
         assert answer.data["status"] == 307
         assert answer.data["headers"]["location"] == "http://169.254.169.254/latest/meta-data"
+
+
+def wrap(app: Any) -> Any:
+    async def wrapper(scope: Any, receive: Any, send: Any) -> None:
+        await app(scope, receive, send)
+
+    return wrapper
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        CORSMiddleware,
+        lambda app: CORSMiddleware(GZipMiddleware(app)),
+        lambda app: Starlette(routes=[Mount("/", app=app)]),
+        lambda app: Starlette(routes=[Mount("/", app=GZipMiddleware(app))]),
+        lambda app: Starlette(routes=[Mount("/", routes=[Mount("/", app=app)])]),
+        lambda app: Starlette(routes=[Host("other.example.com", app=Starlette()), Host("{name:path}", app=app)]),
+        lambda app: Starlette(routes=[Host("{name:path}", app=CORSMiddleware(app))]),
+        lambda app: Starlette(routes=[Mount("/", app=wrap(app))]),
+        wrap,  # nobody can see its routes: the document tells of the other operation
+    ],
+)
+async def test_a_value_never_runs_another_operation_of_a_wrapped_app(server):
+    app = make_app()
+    async with mount(app.openapi(), server=server(app), exclude=["first"]) as api:
+        for name in ("first", "x/y", "../pets"):
+            assert kind_of(await api.call("pets__show", name=name)) == "validation_error", name
+        assert (await api.call("pets__show", name="rex")).data["body"] == {"name": "rex"}  # the twin
+        assert (await api.call("pets__add", name="Rex")).data["status"] == 201
+
+
+async def test_a_wrapped_app_hides_no_route_that_its_document_lacks():
+    app, ran = make_app(), list[str]()
+
+    @app.get("/{kind}/{name}")
+    async def find(kind: str, name: str) -> str:
+        return f"{kind} {name}"
+
+    async def private(scope: Any, receive: Any, send: Any) -> None:
+        ran.append(scope["path"])
+        await JSONResponse("private")(scope, receive, send)
+
+    outer = Starlette(routes=[Mount("/private", app=private), Mount("/", app=app)])
+    async with mount(app.openapi(), server=CORSMiddleware(outer)) as api:
+        assert kind_of(await api.call("pets__find", kind="private", name="x")) == "validation_error"
+        assert kind_of(await api.call("pets__find", kind="pets", name="x")) == "validation_error"
+        assert ran == []
+        assert (await api.call("pets__find", kind="cats", name="x")).data["body"] == "cats x"  # the twin
+    async with mount(app.openapi(), server=wrap(app)) as api:
+        assert kind_of(await api.call("pets__find", kind="pets", name="x")) == "validation_error"
+        assert (await api.call("pets__find", kind="cats", name="x")).data["body"] == "cats x"  # the twin
+        assert (await api.call("pets__first")).data["body"]["name"] == "Rex"
+
+
+@pytest.mark.filterwarnings("ignore:The `root_path` parameter")
+async def test_the_root_path_of_an_app_hides_no_route():
+    app = make_app(root_path="/pets")
+
+    @app.get("/secret", include_in_schema=False)
+    async def secret() -> str:
+        return "secret"
+
+    async with mount(app) as api:
+        assert kind_of(await api.call("pets__show", name="secret")) == "validation_error"
+    async with mount(make_app(root_path="/api"), server="http://shop.example.com/api") as api:  # the twin
+        assert (await api.call("pets__show", name="rex")).data["body"] == {"name": "rex"}
 
 
 async def test_what_the_app_raises_is_an_error_of_the_tool(caplog):

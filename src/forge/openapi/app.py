@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import re
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeGuard
 from urllib.parse import unquote
@@ -17,7 +19,7 @@ from forge.core.untrusted import one_line
 from forge.network.address import Url, read_url
 from forge.network.body import Response
 from forge.network.client import fetch
-from forge.network.headers import RequestLimits
+from forge.network.headers import SAFE, RequestLimits
 from forge.openapi.document import LARGEST_JSON, Document, parse_document, unreadable
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ log = logging.getLogger(__name__)
 
 _Message = dict[str, Any]
 _VERSIONS = {"version": "3.0", "spec_version": "2.3"}
+_MOST_WRAPPERS = 100
+_PARAMETER = re.compile(r"\{[^{}]*\}")
 _CLIENT = ("forge", 0)  # no address: an app that trusts 127.0.0.1 must not trust a model
 _ADVICE = "Serve one at /openapi.json, or pass it: openapi(document, server=app)."
 
@@ -148,22 +152,52 @@ class AppServer:
             raise unreadable(name, f"it has none: GET /openapi.json answers {answer.status}", _ADVICE)
         return await parse_document(answer.body, name)
 
-    def check_route(self, method: str, template: str, url: str) -> None:
+    def check_route(self, method: str, template: str, url: str, others: Iterable[str]) -> None:
         """Raises `ToolError` if the app would answer this URL with another route than the operation's.
 
         A value such as `me` for `/users/{id}`, or one with a slash, can lead to another operation, which may be one
-        that nobody offers. Where no route is found, only a slash in a value is refused.
+        that nobody offers. Where the app's routes are not known, the document's paths, `others`, are compared.
         """
-        path = unquote(read_url(url).target.partition("?")[0])
-        wanted = f"{unquote(self._url.target.rstrip('/'))}/{template.lstrip('/')}"
-        routes = getattr(self._app, "routes", None)
-        found = _find_route(routes, method, path) if isinstance(routes, Sequence) else None
-        if path.count("/") != wanted.count("/") if found is None else found != wanted:
+        base, path = unquote(self._url.target.rstrip("/")), _read_path(url)
+        wanted = f"{base}/{template.lstrip('/')}"
+        found = self._find_route(method, template, url)
+        if found is None:
+            known = (f"{base}/{one.lstrip('/')}" for one in others)
+            is_other = path.count("/") != wanted.count("/") or any(_leads_to(one, wanted, path) for one in known)
+        else:
+            is_other = found != wanted
+        if is_other:
             raise ToolError(
                 "with these values the app would run another operation than this one",
                 ErrorKind.VALIDATION,
                 "Send values without a slash that are no names of other paths, or call the other operation.",
             )
+
+    async def fetch_route(
+        self, method: str, template: str, url: str, others: Collection[str], **options: Any
+    ) -> Response:
+        """Returns the answer of one operation. A redirect is the answer, because it could lead to any other operation.
+
+        Only where the router itself adds or removes the slash at the end, the operation is asked there.
+        """
+        answer = await self.fetch(method, url, follow="none", **options)
+        path, mark, query = url.partition("?")
+        there, slashed = f"{_toggle_slash(path)}{mark}{query}", _toggle_slash(template)
+        if (
+            not _is_redirect_to(answer, method, there)
+            or slashed in others
+            or self._find_route(method, template, url) is not None  # the operation itself sent the redirect
+        ):
+            return answer
+        try:
+            self.check_route(method, slashed, there, others)
+        except ToolError:
+            return answer
+        return await self.fetch(method, there, follow="none", **options)
+
+    def _find_route(self, method: str, template: str, url: str) -> str | None:
+        wanted = f"{unquote(self._url.target.rstrip('/'))}/{template.lstrip('/')}"
+        return _RouteSearch(method, read_url(url).host, _read_path(url), wanted).find(self._app)
 
     async def fetch(self, method: str, url: str, **options: Any) -> Response:
         """Returns the app's answer as `fetch` does a server's. Raises what the app raises."""
@@ -327,20 +361,97 @@ class _Exchange:
                 raise OSError("the caller is gone") from None
 
 
-def _find_route(routes: Sequence[Any], method: str, path: str) -> str | None:
-    """Returns the template of the first route that takes the request; None if none does."""
-    for route in _list_routes(routes):
-        pattern, methods = getattr(route, "path_regex", None), getattr(route, "methods", None)
-        found = pattern.match(path) if pattern is not None else None
-        if found is None or (methods and method not in methods):
-            continue
-        inner = getattr(route, "routes", None)
-        if inner and "path" in found.groupdict():  # a mounted app
-            below = _find_route(inner, method, f"/{found['path']}")
-            return None if below is None else f"{route.path}{below}"
-        template = getattr(route, "path_format", None)
-        return template if isinstance(template, str) else None
-    return None
+def _read_path(url: str) -> str:
+    return unquote(read_url(url).target.partition("?")[0])
+
+
+def _toggle_slash(path: str) -> str:
+    return path[:-1] if path.endswith("/") else f"{path}/"
+
+
+def _is_redirect_to(answer: Response, method: str, url: str) -> bool:
+    """Returns whether the answer sends the same request to this URL."""
+    if not answer.location or (answer.status not in (307, 308) and method not in SAFE):
+        return False
+    try:
+        target, wanted = read_url(answer.location), read_url(url)
+    except ToolError:
+        return False
+    queries = [one.target.partition("?")[2] for one in (target, wanted)]
+    return target.origin == wanted.origin and _read_path(str(target)) == _read_path(url) and queries[0] == queries[1]
+
+
+def _leads_to(other: str, own: str, path: str) -> bool:
+    """Returns whether the path is one of another template that says more about it than the operation's own."""
+    others, owns, parts = other.split("/"), own.split("/"), path.split("/")
+    if other == own or len(others) != len(parts):
+        return False
+    if not all(re.fullmatch(_literal_pattern(one), part, re.DOTALL) for one, part in zip(others, parts, strict=True)):
+        return False
+    pairs = zip(others, owns, strict=False)
+    return any(one != mine and not _PARAMETER.fullmatch(one) for one, mine in pairs)
+
+
+def _literal_pattern(segment: str) -> str:
+    return ".*".join(re.escape(one) for one in _PARAMETER.split(segment))
+
+
+@dataclass(frozen=True, slots=True)
+class _RouteSearch:
+    """Finds the route that takes a request, as Starlette does."""
+
+    method: str
+    host: str
+    path: str
+    wanted: str  # the template of the operation
+
+    def find(self, app: Any, root: str = "", prefix: str = "") -> str | None:
+        """Returns the template of the first route that takes the request; None if none does, or routes are unknown.
+
+        `root` is the part of the path that mounts took, and `prefix` the templates of these.
+        """
+        app = _unwrap(app)
+        routes = getattr(app, "routes", None)
+        if not isinstance(routes, Sequence):
+            return None
+        own = getattr(app, "root_path", "")
+        if isinstance(own, str) and own:
+            root = prefix = own
+        path, rest = self.path, self.path[len(root) :]
+        if path.startswith(root) and rest[:1] in ("", "/"):
+            path = rest
+        else:
+            prefix = ""
+        for route in _list_routes(routes):
+            pattern, methods = getattr(route, "path_regex", None), getattr(route, "methods", None)
+            host = getattr(route, "host_regex", None)
+            if host is not None:
+                if host.match(self.host):
+                    return self.find(route.app, root, prefix)
+                continue
+            found = pattern.match(path) if pattern is not None else None
+            if found is None or (methods and self.method not in methods):
+                continue
+            template = getattr(route, "path_format", None)
+            if not isinstance(template, str):
+                return None
+            if hasattr(route, "routes") and "path" in found.groupdict():  # a mounted app
+                below = f"{prefix}{route.path}"
+                taken = path[: len(path) - len(found["path"]) - 1]
+                inner = self.find(route.app, f"{root}{taken}", below)
+                if inner is not None or self.wanted.startswith(f"{below}/"):
+                    return inner
+            return f"{prefix}{template}"
+        return None
+
+
+def _unwrap(app: Any) -> Any:
+    """Returns the app in its middleware: each keeps the next one as `app`."""
+    for _ in range(_MOST_WRAPPERS):
+        if isinstance(getattr(app, "routes", None), Sequence) or not callable(getattr(app, "app", None)):
+            break
+        app = app.app
+    return app
 
 
 def _list_routes(routes: Sequence[Any]) -> Iterator[Any]:

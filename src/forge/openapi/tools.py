@@ -71,6 +71,12 @@ class Api:
         return bool(self.idempotency_header) and self.idempotency_header.lower() not in own
 
     @property
+    def paths(self) -> list[str]:
+        """The templates of all paths of the document."""
+        found = self.document.root.get("paths")
+        return [one for one in found if isinstance(one, str)] if isinstance(found, Mapping) else []
+
+    @property
     def hidden(self) -> frozenset[tuple[str, str]]:
         """Parameters that a model neither sees nor sets."""
         ours = [name for name, _ in self.headers] + [self.idempotency_header]
@@ -152,17 +158,13 @@ class OperationTool(Tool):
             headers.append(("Cookie", "; ".join(cookies)))
         seconds = self.spec.timeout or LONGEST_REQUEST
         limits = RequestLimits(connect=min(10.0, seconds), read=seconds, total=seconds, size=LARGEST_ANSWER)
-        # a redirect to another server is not followed: the data is meant for this one
-        answer = await (fetch if api.app is None else api.app.fetch)(
-            self.operation.method,
-            address,
-            headers=headers,
-            body=body,
-            egress=route.egress,
-            limits=limits,
-            follow="same-host",
-            idempotent=bool(key),
-        )
+        method = self.operation.method
+        options: dict[str, Any] = {"headers": headers, "body": body, "egress": route.egress}
+        options |= {"limits": limits, "idempotent": bool(key)}
+        if api.app is None:  # a redirect to another server is not followed: the data is meant for this one
+            answer = await fetch(method, address, follow="same-host", **options)
+        else:
+            answer = await api.app.fetch_route(method, self.operation.path, address, api.paths, **options)
         return await api.answers.result(self.operation, answer)
 
     @property
@@ -238,7 +240,7 @@ class OperationTool(Tool):
             )
         url = f"{self._api.servers.base(self.operation)}/{filled.lstrip('/')}"
         if self._api.app is not None:
-            self._api.app.check_route(self.operation.method, self.operation.path, url)
+            self._api.app.check_route(self.operation.method, self.operation.path, url, self._api.paths)
         return f"{url}?{'&'.join(query)}" if query else url
 
     @cached_property
