@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,11 @@ def test_rules_judge_what_a_command_changed(tmp_path: Path, path: str, *, is_wri
         ("print('{\"block\": 7}')", "it set 'block' to int"),
         ("print('{\"arguments\": [1]}')", "it set 'arguments' to list"),
         ("print('{\"arguments\": {}}')", "changed the arguments, and they are not valid"),
-        ("print('x' * 10_000_000)", "which is not a JSON object"),
+        ("print('x' * 10_000_000)", "it wrote more than 262,144 bytes to stdout"),
+        ('print(\'{"block": "no", "block": ""}\')', "it wrote a key of its JSON twice"),
+        ('print(\'{"arguments": {"path": "a.txt", "path": "b.txt"}}\')', "it wrote a key of its JSON twice"),
+        ('print(\'{"block": " "}\')', "it set 'block' to spaces"),
+        ("sys.stdout.buffer.write(b'\\xef\\xbb\\xbf{}')", "it wrote a byte order mark"),
         ("sys.exit('broken')", "it failed with exit code 1: broken"),
         ("import os; os.kill(os.getpid(), 9)", "it failed with"),
         ("import time; time.sleep(60)", "it gave no answer within 0.5 s"),
@@ -216,6 +221,95 @@ def test_a_script_that_does_not_exist_yet_is_protected(tmp_path: Path) -> None:
     refused, written = told(run(tmp_path, [write("guard.py"), write("a.txt")], "done"))
     assert "a part of a hook" in refused
     assert written.startswith("Wrote a.txt")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python3 checks/guard.py; true",
+        "python3 checks/guard.py||exit 2",
+        "python3 checks/guard.py>&2",
+        "(python3 checks/guard.py)",
+        "cat|python3 checks/guard.py|cat",
+        "python3 <checks/guard.py",
+        "true # a#b\npython3 checks/guard.py",
+        "python3 \\\n checks/guard.py",
+        "sh -c 'python3 checks/guard.py'",
+        "bash -ec 'sh -c \"python3 checks/guard.py\"'",
+        'eval "python3 checks/guard.py"',
+        'x="$(python3 checks/guard.py)"; echo $x',
+        "echo `python3 checks/guard.py`",
+        "python3 -c 'exec(open(\"checks/guard.py\").read())'",
+        'python3 "$PWD/checks/guard.py"',
+        "python3 ${PWD}/checks/guard.py",
+        "python3 $(pwd)/checks/guard.py",
+        "cd checks && python3 guard.py",
+        "(cd ./checks; exec python3 ./guard.py)",
+        "python3 -m checks.guard",
+        "python3 -Im checks.guard",
+        "python3 -m checks",
+        "python3 -W error checks",
+        "cat checks/*.py | python3",
+        "lint --config=checks/guard.py",
+        "make -fchecks/guard.py",
+        "FOO=checks/guard.py lint",
+        "python3 'checks/guard.py",
+        "python3 link.py",
+    ],
+)
+def test_a_script_is_protected_however_a_command_names_it(tmp_path: Path, command: str) -> None:
+    (tmp_path / "checks").mkdir()
+    (tmp_path / "checks/guard.py").write_text("mine")
+    (tmp_path / "link.py").symlink_to("checks/guard.py")
+    hooks = {"before_call": [{"command": command, "match": "no_such_tool"}]}
+    write_project(tmp_path, f"hooks: {json.dumps(hooks)}\n")
+    calls = [write("checks/guard.py"), write("hooks/new.py"), write("src/guard.py")]
+    refused, added, written = told(run(tmp_path, calls, "done"))
+    assert "a part of a hook of this project may be written only where a rule names it" in refused
+    assert "a part of a hook of this project may be written only where a rule names it" in added
+    assert written.startswith("Wrote src/guard.py")
+
+
+@pytest.mark.parametrize("name", ["guard", "guard.cjs", "guard.jq", "guard.mk"])
+def test_a_script_without_a_known_suffix_is_protected(tmp_path: Path, name: str) -> None:
+    (tmp_path / "checks").mkdir()
+    (tmp_path / "checks" / name).write_text("mine")
+    hooks = {"before_call": [{"command": f". ./checks/{name}", "match": "no_such_tool"}]}
+    write_project(tmp_path, f"hooks: {json.dumps(hooks)}\n")
+    refused, written = told(run(tmp_path, [write(f"checks/{name}"), write("checks/other")], "done"))
+    assert "a part of a hook" in refused
+    assert written.startswith("Wrote checks/other")
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["ruff check src", "python3 -m ruff check src", "cd src && make", "echo 'see src/a.py' >&2", "lint -d src"],
+)
+def test_a_folder_that_a_command_looks_at_stays_writable(tmp_path: Path, command: str) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/a.py").write_text("mine")
+    hooks = {"before_call": [{"command": command, "match": "no_such_tool"}]}
+    write_project(tmp_path, f"hooks: {json.dumps(hooks)}\n")
+    assert told(run(tmp_path, write("src/b.txt"), "done"))[0].startswith("Wrote src/b.txt")
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        ("sh $WHERE/check", "warning"),
+        ("python3 checks/missing.py", "warning"),
+        ("python3 hooks/check.py", "ok"),
+        ("python3 -m json", "ok"),
+        ("sh -c 'exit 2'", "ok"),
+        ("(cat >&2)", "ok"),
+    ],
+)
+def test_doctor_warns_about_a_script_that_it_cannot_find(tmp_path: Path, command: str, status: str) -> None:
+    hooks = {"before_call": [{"command": command}]}
+    write_project(tmp_path, f"hooks: {json.dumps(hooks)}\n", check="pass")
+    findings = {one.check: one for one in examine(str(tmp_path), str(tmp_path / "forge.yaml"), None)}
+    assert findings["hooks"].status == status
+    assert ("no file of the workspace is found" in findings["hooks"].detail) is (status == "warning")
 
 
 def test_guardrails_apply_to_what_a_hook_writes(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
@@ -19,7 +21,7 @@ from forge.core.untrusted import clean
 from forge.process.environment import shell_environment
 from forge.process.running.output import Capture, OutputPlan
 from forge.process.running.run import FinishedProgram, run
-from forge.process.sandbox.layout import confinement_of
+from forge.process.sandbox.layout import confinement_of, is_inside
 from forge.workspace.paths import PathValidator
 
 if TYPE_CHECKING:
@@ -32,6 +34,12 @@ LONGEST_OUTPUT = 256 * 1024  # bytes of each stream
 MOST_OF_ERRORS = 2_000  # characters, the last ones
 SPARE = 15.0  # seconds beyond the time limit, in which the program and its children are ended
 _SCRIPTS = (".py", ".sh", ".bash", ".js", ".mjs", ".ts", ".rb", ".pl", ".php")
+_RUN_FOLDERS = ("python", "pypy", "node", "bun")  # programs that run a folder
+_INTERPRETER = re.compile(r"(ba|da|z|k)?sh|source|\.|(python|pypy|node|bun|ruby|perl|php)[\d.]*")
+_DEEPEST = 5  # command lines within command lines
+_RUNS_TEXT = re.compile(r"-\w*[ceS]|eval|trap")  # the words after it may be a command line, as in `sh -c "…"`
+_SPACE = re.compile(r"[\s;|&<>()`]")
+_HERE = re.compile(r"\$PWD\b|\$\{PWD\}|\$\(pwd\)|`pwd`")
 FOLDER = "hooks"  # a folder of this name is protected as a whole
 _KEYS = tuple(field.name for field in fields(HookDecision))
 _FIX = "Go on without it. The person can fix the hook."
@@ -51,27 +59,97 @@ def add_hooks(agent: Agent[Any, Any], configuration: Configuration) -> None:
 
 
 def list_protected(configuration: Configuration, workspace: Path) -> tuple[str, ...]:
-    """Returns the programs that the hooks' commands name: a model that changed one would change the hook.
+    """Returns the files that the hooks' commands name: a model that changed one would change the hook.
 
-    Of a file in a folder named `hooks`, the whole folder: what the file imports is often beside it.
+    The folder `hooks` is always one of them. Of a file in a folder of this name, the whole folder: what the file
+    imports is often beside it. A folder with another name counts only if it is run, as in `python3 checks`.
     """
-    found: dict[str, None] = {}
-    for _, entry in configuration.all_hooks:
-        for word in _words(entry.command):
-            path = os.path.normpath(os.path.join(workspace, word))
-            inner = os.path.relpath(path, workspace)
-            is_program = inner.endswith(_SCRIPTS) or (os.path.isfile(path) and os.access(path, os.X_OK))
-            if (is_program or _widen(inner) != inner) and not inner.startswith(".."):
-                found[_widen(inner)] = None
-    return tuple(found)
+    named = list_named(configuration, workspace)
+    return tuple(dict.fromkeys((FOLDER, *named))) if configuration.all_hooks else ()
 
 
-def _words(command: str) -> list[str]:
+def list_named(configuration: Configuration, workspace: Path) -> tuple[str, ...]:
+    """Returns the files and folders of the workspace that the hooks' commands name, as far as they are recognised."""
+    files = (one for _, entry in configuration.all_hooks for one in _find_files(entry.command, str(workspace)))
+    return tuple(dict.fromkeys(map(_widen, files)))
+
+
+def _find_files(command: str, workspace: str, inside: str = "", depth: int = 0) -> Iterator[str]:
+    """Yields the files of a command line, by their paths in the workspace. `inside`: the folder it is run in."""
+    folders = [inside]  # `cd` may fail, or be in a subshell: each folder counts from there on
+    for words in _split_commands(command):
+        names = [os.path.basename(word) for word in words]
+        for position, name in enumerate(names[:-1]):
+            if name in ("cd", "pushd"):
+                folders.append(os.path.join(folders[-1], _expand(words[position + 1], workspace)))
+        module, run = _find_run(words, names)
+        for position, word in enumerate(words):
+            is_code = "$(" in word or "`" in word or any(_RUNS_TEXT.fullmatch(one) for one in names[:position])
+            for folder in folders:
+                if is_code and _SPACE.search(word) and depth < _DEEPEST:
+                    yield from _find_files(word, workspace, folder, depth + 1)
+                for path in _paths_of(word, is_module=position == module):
+                    path = os.path.join(folder, _expand(path, workspace))
+                    yield from _find_file(path, workspace, is_run=position in (module, run))
+
+
+def _find_run(words: list[str], names: list[str]) -> tuple[int, int]:
+    """Returns the positions of the module, and of the file or folder, that an interpreter is to run; -1: none."""
+    start = next((at for at, name in enumerate(names) if name.startswith(_RUN_FOLDERS)), len(words))
+    for position in range(start + 1, len(words)):
+        before = words[position - 1]
+        if before.startswith("-") and before.endswith("m"):
+            return position, -1
+        if not words[position].startswith("-") and before not in ("-W", "-X"):
+            return -1, position
+    return -1, -1
+
+
+def _paths_of(word: str, *, is_module: bool) -> Iterator[str]:
+    """Yields the paths that a word may be: also the value of `--config=x.py` or `-fx.mk`, and a module's file."""
+    if is_module:
+        path = word.replace(".", "/")
+        yield from (f"{path}.py", path)
+    if not word.startswith("-"):
+        yield word
+    if "=" in word:
+        yield word.partition("=")[2]
+    elif word.startswith("-") and not word.startswith("--"):
+        yield word[2:]
+
+
+def _find_file(path: str, workspace: str, *, is_run: bool) -> Iterator[str]:
+    path = os.path.normpath(os.path.join(workspace, path))
+    if not is_inside(path, workspace):
+        path, workspace = os.path.realpath(path), os.path.realpath(workspace)
+    if not is_inside(path, workspace) or path == workspace or "\0" in path:
+        return
+    for one in [path, *(glob.glob(path) if glob.has_magic(path) else ())]:
+        inner = os.path.relpath(one, workspace)
+        is_script = (inner.endswith(_SCRIPTS) or _widen(inner) != inner) and not _SPACE.search(inner)
+        if os.path.isfile(one) or (is_run and os.path.isdir(one)) or is_script:
+            yield inner
+
+
+def _expand(word: str, workspace: str) -> str:
+    return _HERE.sub(lambda _: workspace, word)
+
+
+def _split_commands(command: str) -> list[list[str]]:
+    """Splits a command line into its simple commands, each as a list of words."""
+    line = _HERE.sub("$PWD", command).replace("\\\n", " ").replace("\n", " ; ")
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="();<>|&`")
+    lexer.whitespace_split, lexer.commenters = True, ""
+    commands: list[list[str]] = [[]]
     try:
-        words = shlex.split(command, comments=True)
-    except ValueError:
-        words = command.split()
-    return [word for word in words if not word.startswith("-")]
+        for word in lexer:
+            if word.strip("();<>|&`"):
+                commands[-1].append(word)
+            elif not set(word) <= set("<>"):
+                commands.append([])
+    except ValueError:  # a quote without its end
+        commands = [re.split(r"[\s();<>|&`'\"]+", command)]
+    return [words for words in commands if words]
 
 
 def _widen(inner: str) -> str:
@@ -95,7 +173,7 @@ class CommandHook:
             finished = await run(
                 ["/bin/sh", "-c", self._entry.command],
                 cwd=confinement.workspace,
-                env=shell_environment(),
+                env={**shell_environment(), "PYTHONDONTWRITEBYTECODE": "1"},  # its folder is protected
                 stdin=json.dumps(self._describe(ctx, result)).encode(),
                 timeout=self._entry.timeout,
                 output=OutputPlan(Capture(LONGEST_OUTPUT // 2, LONGEST_OUTPUT // 2)),
@@ -130,11 +208,15 @@ class CommandHook:
         if finished.exit_code != 0:
             how = finished.signal or f"exit code {finished.exit_code}"
             raise self._fail(f"failed with {how}: {errors or 'nothing on stderr'}")
+        if finished.cut:
+            raise self._fail(f"wrote more than {LONGEST_OUTPUT:,} bytes to stdout")
         text = finished.output.strip()
         if not text:
             return None
+        if text.startswith("\ufeff"):
+            raise self._fail("wrote a byte order mark to stdout before its JSON; write UTF-8 without one")
         try:
-            said = None if finished.cut else json.loads(text)
+            said = json.loads(text, object_pairs_hook=self._refuse_repeated)
         except (ValueError, RecursionError):
             said = None
         if not isinstance(said, Mapping):
@@ -145,7 +227,15 @@ class CommandHook:
         for key in said:
             if key not in _KEYS:
                 raise self._fail(f"wrote the key {clean(str(key)[:80])!r}; known: {', '.join(_KEYS)}")
+        if isinstance(block := said.get("block"), str) and block and not block.strip():
+            raise self._fail("set 'block' to spaces; write the reason, or leave the key out")
         return dict(said)
+
+    def _refuse_repeated(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        said = dict(pairs)
+        if len(said) != len(pairs):
+            raise self._fail("wrote a key of its JSON twice")
+        return said
 
     def _fail(self, problem: str, hint: str = "", kind: ErrorKind = ErrorKind.SYSTEM) -> HookFailed:
         return HookFailed(
@@ -158,10 +248,21 @@ def missing_programs(configuration: Configuration, workspace: Path) -> Iterator[
     import shutil
 
     for _, entry in configuration.all_hooks:
-        words = _words(entry.command)
-        program = words[0] if words else ""
+        commands = _split_commands(entry.command)
+        program = commands[0][0] if commands else ""
         if program and "=" not in program and "$" not in program and not _is_found(program, workspace, shutil.which):
             yield entry.key_path, program
+
+
+def unprotected_scripts(configuration: Configuration, workspace: Path) -> Iterator[str]:
+    """Yields the key path of each hook that seems to run a file, while none is found in its command."""
+    for _, entry in configuration.all_hooks:
+        words = [os.path.basename(word) for words in _split_commands(entry.command) for word in words]
+        is_text = any(_RUNS_TEXT.fullmatch(word) or word == "-m" for word in words)
+        runs_file = "$" in entry.command or (not is_text and any(_INTERPRETER.fullmatch(word) for word in words))
+        found = _find_files(entry.command, str(workspace))
+        if runs_file and not any(os.path.exists(workspace / one) for one in found):
+            yield entry.key_path
 
 
 def _is_found(program: str, workspace: Path, which: Any) -> bool:

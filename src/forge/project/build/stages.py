@@ -53,9 +53,9 @@ def _check_hooks(configuration: Configuration, workspace: Path) -> None:
     """Refuses hooks whose command names a file of the project: without the file, the hook would refuse everything."""
     if not configuration.all_hooks:
         return
-    from forge.project.assemble.hooks import list_protected
+    from forge.project.assemble.hooks import list_named
 
-    if files := [name for name in list_protected(configuration, workspace) if os.path.lexists(workspace / name)]:
+    if files := [name for name in list_named(configuration, workspace) if os.path.lexists(workspace / name)]:
         problem = f"hooks: {files[0]!r} is a part of the project, which is not part of a build"
         raise StageRefused([StageProblem(problem, "Install the program in the image, and name it in the command.")])
 

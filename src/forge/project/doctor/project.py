@@ -79,11 +79,18 @@ def _instructions(configuration: Configuration, root: Path) -> Iterator[Finding]
 
 def _hooks(configuration: Configuration, root: Path) -> Finding:
     """Checks whether the hooks' programs exist. A hook that cannot run refuses everything that it is asked about."""
-    from forge.project.assemble.hooks import missing_programs
+    from forge.project.assemble.hooks import FOLDER, missing_programs, unprotected_scripts
 
     for key_path, program in missing_programs(configuration, root):
         problem = f"{key_path}: the program {program!r} is not found, so the hook refuses everything"
         return Finding("hooks", "broken", problem, "Install the program, or correct the command.")
+    for key_path in unprotected_scripts(configuration, root):
+        problem = (
+            f"{key_path}: no file of the workspace is found in the command, so a script that it runs is not protected"
+        )
+        return Finding(
+            "hooks", "warning", problem, f"Put the script into {FOLDER}/, and name it: python3 {FOLDER}/check.py"
+        )
     kinds = [kind for kind, _ in configuration.all_hooks]
     counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
     return Finding("hooks", "ok", counted)
