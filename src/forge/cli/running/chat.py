@@ -28,7 +28,7 @@ from forge.cli.terminal.print_result import as_text, clip, harmless, table_lines
 from forge.core.arguments.names import near
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.extras import is_installed
+from forge.core.extras import install_command, is_installed
 from forge.core.messages import Message, unanswered_calls
 from forge.core.result import recognise_any
 from forge.project.version import version
@@ -73,9 +73,12 @@ def chat(options: Options, flags: RunFlags) -> int:
     with open_chat_session(options, flags) as session:
         if flags.session is not None:
             session.stored  # noqa: B018 - read now, so that the greeting can say how long it is
-        if not edits_lines(options, flags):
+        can_edit = can_edit_lines(options, flags)
+        if not (can_edit and is_installed("terminal")):
             conversation = Chat(session, Keyboard(), shows=not (options.json or flags.quiet))
             conversation.greet()
+            if can_edit:
+                _print_note(f"For an input line with history and completion: {install_command('terminal')}")
             return conversation.run_to_end()
         from forge.cli.terminal.input_line import InputLine  # loads prompt_toolkit, which nothing else needs
 
@@ -88,11 +91,11 @@ def chat(options: Options, flags: RunFlags) -> int:
             return conversation.run_to_end()
 
 
-def edits_lines(options: Options, flags: RunFlags) -> bool:
+def can_edit_lines(options: Options, flags: RunFlags) -> bool:
     """Returns whether the terminal can have an input line of its own; elsewhere lines are read as they come."""
     capable = os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("NO_COLOR")
     wanted = not (options.json or flags.quiet or is_plain(options, flags))
-    return capable and wanted and all(map(os.isatty, (0, 1, 2))) and is_installed("terminal")
+    return capable and wanted and all(map(os.isatty, (0, 1, 2)))
 
 
 class Chat:
