@@ -297,7 +297,6 @@ NONSENSE: list[Callable[..., Any]] = [
     lambda ctx: HookDecision(prompt="x"),
     lambda ctx: HookDecision(arguments=[1]),  # type: ignore[arg-type]
     lambda ctx: HookDecision(block=7),  # type: ignore[arg-type]
-    lambda: None,
     _hang,
     _hang_async,
 ]
@@ -349,6 +348,26 @@ def test_a_hook_is_about_the_tools_and_targets_that_it_names(match: Any, seen: l
 def test_a_pattern_that_cannot_be_read_is_an_error_at_once(match: str) -> None:
     with pytest.raises(DefinitionError, match="reading the pattern"):
         make().before_call(match=match)(lambda ctx: None)
+
+
+@pytest.mark.parametrize("timeout", [-1, 0, "5", None, True, float("nan"), float("inf")])
+def test_a_wrong_timeout_is_an_error_at_once(timeout: Any) -> None:
+    with pytest.raises(DefinitionError, match="timeout"):
+        make().before_call(timeout=timeout)(lambda ctx: None)
+    make().before_call(timeout=0.5)(lambda ctx: None)
+
+
+def test_a_function_with_other_parameters_is_an_error_at_once() -> None:
+    none: Callable[..., Any] = lambda: None  # noqa: E731
+    two: Callable[..., Any] = lambda ctx, result: None  # noqa: E731
+    for add in (make().before_call, make().before_turn, make().on_end):
+        for wrong in (none, two):
+            with pytest.raises(DefinitionError, match="is called as"):
+                add(wrong)
+        add(always(None))
+    with pytest.raises(DefinitionError, match="is called as"):
+        make().after_call(none)
+    make().after_call(two)
 
 
 def test_turns_have_no_pattern() -> None:
@@ -622,6 +641,13 @@ def test_a_question_to_the_person_is_no_end() -> None:
     assert ends == []
 
 
+def test_words_to_the_person_are_an_end() -> None:
+    agent = make(*[ToolCall("converse", {"message": word}) for word in ("first", "second")])
+    agent.on_end(lambda ctx: HookDecision(block="Not yet.") if ctx.answer == "first" else None)
+    result = agent.run_sync("go")
+    assert (result.text, result.reason, result.turns) == ("second", "converse", 2)
+
+
 def test_a_broken_check_of_the_end_is_no_success() -> None:
     agent = make("Done.")
     agent.on_end(name="check")(_fail)
@@ -689,6 +715,8 @@ def test_a_hidden_tool_can_be_chosen() -> None:
         (lambda ctx: [save], "choose_tools returned"),
         (lambda ctx: 1 / 0, "choose_tools failed"),
         (lambda ctx: None, "choose_tools failed"),
+        (_exit, "choose_tools failed: SystemExit"),
+        (_cancel, "choose_tools failed: CancelledError"),
     ],
 )
 def test_a_choice_that_cannot_be_used_ends_the_run(chosen: Callable[..., Any], problem: str) -> None:
@@ -697,6 +725,18 @@ def test_a_choice_that_cannot_be_used_ends_the_run(chosen: Callable[..., Any], p
     assert result.error is not None
     assert problem in result.error.message
     assert result.error.suggestion
+
+
+def test_a_choice_that_hangs_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forge.agent.hooks.TIMEOUT", 0.05)
+
+    async def hang(ctx: TurnContext) -> list[str]:
+        await asyncio.Event().wait()
+        return []
+
+    result = make("done", choose_tools=hang).run_sync("go")
+    assert result.error is not None
+    assert "choose_tools gave no answer within 0.05 s" in result.error.message
 
 
 def test_a_structured_answer_is_possible_whatever_is_chosen() -> None:

@@ -23,6 +23,7 @@ from forge import (
     rules,
     tool,
 )
+from forge.agent import HookDecision
 from forge.core.errors import DefinitionError
 from forge.core.result import Label, read_labels
 from forge.events import ToolFinished, ToolStarted
@@ -388,3 +389,31 @@ async def test_an_answer_that_pauses_while_the_provider_searches_goes_on():
     assert (result.text, result.cost, result.calls) == ("Rain.", 0.01, 1)
     assert server.bodies[1]["messages"][-1]["content"] == [SEARCHED[0]]
     assert result.messages[-1].extra["server_calls"][0]["input"] == {"query": "the news"}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "blocked", "is_offered"),
+    [
+        ([], "", False),
+        (["server_web_search"], "", True),
+        (None, "server_web_search", False),
+        (None, "server_*", False),
+        (None, "bash", True),
+    ],
+)
+async def test_hooks_and_the_choice_of_tools_are_about_them_too(
+    chosen: list[str] | None, blocked: str, *, is_offered: bool
+) -> None:
+    choice: dict[str, Any] = {} if chosen is None else {"choose_tools": lambda ctx: chosen}
+    async with serving(stream(ANSWERS["anthropic"])) as server:
+        agent = Agent(
+            model("anthropic", server),
+            server_tools=[ServerTool("web_search", allowed_domains=["news.example"])],
+            policy=rules("allow network news.example"),
+            **choice,
+        )
+        if blocked:
+            agent.before_call(match=blocked)(lambda ctx: HookDecision(block="no"))
+        await agent.run("go")
+    sent = [str(one.get("type")) for one in server.bodies[0].get("tools", [])]
+    assert any(one.startswith("web_search") for one in sent) == is_offered

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from forge import Agent, Scope, ToolCall, ToolContext, rules
+from forge import Agent, Scope, Scripted, ToolCall, ToolContext, rules
 from forge.agent import HookDecision
 from forge.core.registry import ToolRegistry
 from forge.network.egress import Egress
@@ -115,6 +115,22 @@ async def test_a_changed_document_is_read_again(tmp_path):
         (tmp_path / spec).write_text(text.replace('"it"', '"other"'))
         assert kind_of(await api.call("openapi_call", spec=spec, operation_id="it")) == "not_found"
         assert (await api.call("openapi_call", spec=spec, operation_id="other")).success
+
+
+async def test_an_operation_that_was_not_chosen_for_a_turn_is_not_called_this_way():
+    call = ToolCall("openapi_call", {"spec": "pets", "operation_id": "listPets", "params": {"limit": 1}})
+    for left_out, count in (("pets__listPets", 0), ("pets__showPetById", 1)):
+        async with serving(json_page("[]")) as server:
+            source = openapi(PETSTORE, name="pets", server=server.url, egress=HERE)
+            async with Agent(
+                Scripted(call, "done"),
+                tools=[source, OpenapiCall({"pets": source})],
+                policy=rules("allow network"),
+                choose_tools=lambda ctx, left_out=left_out: [name for name in ctx.tools if name != left_out],
+            ) as agent:
+                result = await agent.run("go")
+            assert len(server.paths) == count
+            assert ("pets__listPets is not offered in this turn" in result.messages[-2].text) == (count == 0)
 
 
 async def test_hooks_see_the_operation_by_its_own_name(tmp_path):

@@ -7,9 +7,9 @@ judged like the model's own arguments. Hooks of turns are called by the loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from inspect import isawaitable, iscoroutinefunction
+from inspect import isawaitable, iscoroutinefunction, signature
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from forge.agent.labels import NOT_FROM_PERSON
@@ -158,8 +158,26 @@ class HookDecorator(Generic[HookT]):
         rules = read_match([match] if isinstance(match, str) else [*match], called)
         if rules is not None and self._kind in ("before_turn", "on_end"):
             raise DefinitionError(f"@agent.{self._kind}(match=…): only hooks of calls have it; a turn has no tool")
+        is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+        if not is_number or not 0 < timeout < float("inf"):
+            raise DefinitionError(f"@agent.{self._kind}(timeout={timeout!r:.80}): write seconds, a number above 0")
+        _check_parameters(self._kind, function, called)
         self._add(Hook(self._kind, function, rules, timeout, called))
         return function
+
+
+def _check_parameters(kind: HookKind, function: Callable[..., Any], called: str) -> None:
+    """Raises `DefinitionError` for a function that cannot be called as a hook of this kind."""
+    wanted = ("ctx", "result") if kind == "after_call" else ("ctx",)
+    try:
+        known = signature(function)
+    except (TypeError, ValueError):
+        return  # some functions that are written in C do not tell
+    try:
+        known.bind(*wanted)
+    except TypeError as error:
+        message = f"@agent.{kind}: {called} is called as {called}({', '.join(wanted)}): {error}"
+        raise DefinitionError(message) from None
 
 
 def read_match(patterns: Sequence[str], hook: str) -> Rules | None:
@@ -213,25 +231,12 @@ class Hook:
     async def ask(self, *given: Any) -> HookDecision:
         """Returns its decision. Raises `ToolError` where it blocks, fails, hangs or says what it cannot."""
         try:
-            said = await Deadline(self._call(*given), self.timeout)
-        except DeadlinePassed:
-            raise self._failed(f"gave no answer within {self.timeout:g} s", ErrorKind.TIMEOUT) from None
+            said = await _call_in_time(_call(self.function, *given), self.timeout, self._failed)
         except HookFailed:
             raise
         except ToolError as error:
             return HookDecision(block=" ".join(filter(None, (error.message, error.suggestion))) or "no reason is given")
-        except BaseException as error:  # `SystemExit` and a hook that cancels itself included
-            task = asyncio.current_task()
-            if is_interrupt(error) or (isinstance(error, asyncio.CancelledError) and task and task.cancelling()):
-                raise
-            raise self._failed(f"failed: {text_of(error)}") from error
         return self.check(said)
-
-    async def _call(self, *given: Any) -> Any:
-        if iscoroutinefunction(self.function) or iscoroutinefunction(getattr(self.function, "__call__", None)):  # noqa: B004
-            return await self.function(*given)
-        value = await in_thread(lambda: self.function(*given))  # it may wait for a database or a file
-        return await value if isawaitable(value) else value
 
     def check(self, said: Any) -> HookDecision:
         """Returns a decision that this hook may make. Raises `HookFailed` for anything else."""
@@ -255,6 +260,30 @@ class Hook:
 
     def _failed(self, problem: str, kind: ErrorKind = ErrorKind.SYSTEM) -> HookFailed:
         return HookFailed(f"asking the {self.kind} hook {self.name!r}: it {problem}", kind, _FIX)
+
+
+async def _call(function: Callable[..., Any], *given: Any) -> Any:
+    if iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
+        return await function(*given)
+    value = await in_thread(lambda: function(*given))  # it may wait for a database or a file
+    return await value if isawaitable(value) else value
+
+
+async def _call_in_time(
+    made: Coroutine[Any, Any, Any], timeout: float, failed: Callable[[str, ErrorKind], ToolError]
+) -> Any:
+    """Returns what a function of the program returns. Raises its `ToolError`, and `failed` for all else."""
+    try:
+        return await Deadline(made, timeout)
+    except DeadlinePassed:
+        raise failed(f"gave no answer within {timeout:g} s", ErrorKind.TIMEOUT) from None
+    except ToolError:
+        raise
+    except BaseException as error:  # `SystemExit` and a function that cancels itself included
+        task = asyncio.current_task()
+        if is_interrupt(error) or (isinstance(error, asyncio.CancelledError) and task and task.cancelling()):
+            raise
+        raise failed(f"failed: {text_of(error)}", ErrorKind.SYSTEM) from error
 
 
 class HookFailed(ToolError):
@@ -495,16 +524,19 @@ class TurnHooks:
         return reason, refusal
 
     async def choose_tools(
-        self, ctx: TurnContext[Any], registry: ToolRegistry
+        self, ctx: TurnContext[Any], registry: ToolRegistry, others: Collection[str] = ()
     ) -> tuple[frozenset[str] | None, ToolError | None]:
-        """Returns the names of the tools of this turn; None: all that the model sees. Or why they are unknown."""
+        """Returns the names of the tools of this turn; None: all that the model sees. Or why they are unknown.
+
+        `others` are names of tools that the provider runs itself.
+        """
         choose = self.choose
         if choose is None:
             return None, None
 
         async def ask() -> Mapping[str, Any]:
             try:
-                return {"tools": sorted(await _choose(choose, ctx, registry))}
+                return {"tools": sorted(await _choose(choose, ctx, registry, others))}
             except ToolError as error:
                 return _to_wire(error)
 
@@ -526,30 +558,29 @@ class TurnHooks:
             self.check_text(text)
 
 
-async def _choose(choose: ChooseTools, ctx: TurnContext[Any], registry: ToolRegistry) -> set[str]:
+async def _choose(
+    choose: ChooseTools, ctx: TurnContext[Any], registry: ToolRegistry, others: Collection[str]
+) -> set[str]:
     """Returns the canonical names of the chosen tools. Raises `ToolError`."""
     doing = f"choosing the tools of turn {ctx.turn}"
-    try:
-        if iscoroutinefunction(choose):
-            names = await choose(ctx)
-        else:
-            made: Any = await in_thread(lambda: choose(ctx))
-            names = await made if isawaitable(made) else made
-        given = None if isinstance(names, str) else list(names)
-    except ToolError:
-        raise
-    except Exception as error:
-        message = f"{doing}: choose_tools failed: {text_of(error)}"
-        raise ToolError(message, ErrorKind.SYSTEM, "Fix the function; it returns the names of tools.") from error
-    if given is None or not all(isinstance(name, str) for name in given):
-        message = f"{doing}: choose_tools returned {names!r:.80}"
+
+    async def call() -> Any:
+        names = await _call(choose, ctx)
+        return names if isinstance(names, str) else list(names)
+
+    def failed(problem: str, kind: ErrorKind) -> ToolError:
+        return ToolError(f"{doing}: choose_tools {problem}", kind, "Fix the function; it returns the names of tools.")
+
+    given = await _call_in_time(call(), TIMEOUT, failed)
+    if isinstance(given, str) or not all(isinstance(name, str) for name in given):
+        message = f"{doing}: choose_tools returned {given!r:.80}"
         raise ToolError(message, ErrorKind.SYSTEM, 'Return names of tools, such as ["search"].')
     for name in given:
-        if name not in registry:
-            hints = near(name, list(registry.names), 1)
+        if name not in registry and name not in others:
+            hints = near(name, [*registry.names, *others], 1)
             hint = f"Did you mean {hints[0]!r}?" if hints else "Return names of the agent's tools."
             raise ToolError(f"{doing}: the agent has no tool {name[:80]!r}", ErrorKind.CONFIG, hint)
-    return {registry[name].spec.name for name in given}
+    return {registry[name].spec.name if name in registry else name for name in given}
 
 
 def _to_wire(error: ToolError) -> dict[str, Any]:

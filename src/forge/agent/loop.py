@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from forge.agent.context_window import shorten
 from forge.agent.conversation import Conversation, Prepare, find_replaced
-from forge.agent.hooks import MOST_REFUSED_ENDS, Record, TurnContext, TurnHooks
+from forge.agent.hooks import MOST_REFUSED_ENDS, CallHooks, Record, TurnContext, TurnHooks
 from forge.agent.labels import FROM_FORGE, LABELS, NOT_FROM_PERSON, LabelHistory, follow_labels, label_extra
 from forge.agent.limits import Limits, Spent, price_for, price_of_name
 from forge.agent.result import ANSWER, ENDINGS, REFUSED, UNUSABLE, AnswerRefused, Reason, RunResult
 from forge.agent.tokens import estimate, estimate_definition, estimate_messages
-from forge.core.context import CallBudget, Scope, new_session
+from forge.core.context import CallBudget, Scope, ToolContext, new_session
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.events import (
     ContextShortened,
@@ -30,7 +30,7 @@ from forge.core.events import (
     ToolStarted,
     TurnFinished,
 )
-from forge.core.executor import GuardStep, ToolExecutor
+from forge.core.executor import GuardStep, Next, Step, ToolExecutor
 from forge.core.messages import (
     BACKGROUND,
     FOUND,
@@ -226,7 +226,8 @@ async def _run_until_end(run: Run) -> RunResult:
 async def _offer_server_tools(run: Run, tools: Sequence[ServerTool]) -> Failure | None:
     """Lets the rules judge each tool, once a run: the provider asks nobody about its calls. Returns what is wrong."""
     label = name_model(run.provider)[0]
-    steps = [_ask_nobody(run, step) for step in run.executor.steps if isinstance(step, GuardStep | GuardEgress)]
+    steps: list[Any] = [_ask_hooks(step) for step in run.executor.steps if isinstance(step, CallHooks)]
+    steps += [_ask_nobody(run, step) for step in run.executor.steps if isinstance(step, GuardStep | GuardEgress)]
     for tool in tools:
         if missing := explain_server_tool(run.provider, tool):
             advice = "Leave it out of server_tools, or choose another model."
@@ -240,6 +241,19 @@ async def _offer_server_tools(run: Run, tools: Sequence[ServerTool]) -> Failure 
         if result.success:
             run.server_tools.append(tool)
     return None
+
+
+def _ask_hooks(hooks: CallHooks) -> Step:
+    """Returns the step that asks the hooks before a call about a tool. What it is set to is not theirs to change."""
+
+    async def ask_hooks(ctx: ToolContext, proceed: Next) -> ToolResult:
+        given = dict(ctx.arguments)
+        await hooks.before_inner(ctx)
+        if ctx.arguments != given:
+            raise ToolError("a hook changed its settings", ErrorKind.PERMISSION, "Change them in server_tools.")
+        return await proceed(ctx)
+
+    return ask_hooks
 
 
 def _ask_nobody(run: Run, step: GuardStep | GuardEgress) -> Any:
@@ -300,7 +314,8 @@ async def _begin_turn(run: Run, turns: TurnHooks) -> RunResult | None:
         if said.context:
             conversation.append(Message("user", said.context, extra={FROM_FORGE: True}))
         ctx.prompt = "\n".join(said.prompts)
-        run.offered, refusal = await turns.choose_tools(ctx, run.executor.registry)
+        others = [one.spec.name for one in run.settings.server_tools]
+        run.offered, refusal = await turns.choose_tools(ctx, run.executor.registry, others)
     elif said.blocked is not None and places:  # a later turn must not show it, and need not be refused for it
         conversation.replace_message(places[said.blocked], Message("user", NOT_SHOWN, extra={FROM_FORGE: True}))
     if refusal is None:
@@ -320,7 +335,8 @@ def _is_from_person(message: Message) -> bool:
 
 
 def _make_context(run: Run, turn: int, *, prompt: str = "", answer: str = "") -> TurnContext[Any]:
-    tools = tuple(spec.name for spec in run.executor.registry.specs(run.scope.session_id))
+    specs = [*run.executor.registry.specs(run.scope.session_id), *(one.spec for one in run.server_tools)]
+    tools = tuple(spec.name for spec in specs)
     messages = run.conversation.messages
     return TurnContext(run.scope, messages, turn=turn, prompt=prompt, answer=answer, tools=tools)
 
@@ -340,7 +356,7 @@ def _list_offered(run: Run, offered: Collection[str]) -> list[ToolSpec]:
 async def _check_end(run: Run, ended: RunResult) -> RunResult | None:
     """Asks the hooks whether the run may end with this answer. A refusal sends the model back with the reason."""
     turns = run.settings.turns
-    if turns is None or ended.reason not in ("answer", "task_completion"):
+    if turns is None or ended.reason not in ("answer", "task_completion", "converse"):
         return ended
     reason, failed = await turns.check_end(_make_context(run, run.spent.turns, answer=ended.text))
     if failed is not None:
@@ -397,7 +413,8 @@ async def _ask(run: Run) -> Message:
     )
     if run.offered is not None:
         specs = _list_offered(run, run.offered)
-        request = replace(request, tools=specs, definitions_for=None, search="", found=())  # all of them are sent
+        others = [one for one in run.server_tools if one.spec.name in run.offered]
+        request = replace(request, tools=specs, definitions_for=None, search="", found=(), server_tools=others)
     stream = run.provider.stream(request)
     run.partial.clear()
     run.is_asking = True

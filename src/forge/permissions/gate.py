@@ -117,6 +117,10 @@ async def authorize_inner(tool: Tool, parsed: dict[str, Any], ctx: ToolContext, 
     whichever way the tool is called.
     """
 
+    name, budget = tool.spec.name, ctx.scope.budget
+    left_out = budget is not None and budget.offered is not None and name not in budget.offered
+    if left_out and name in getattr(ctx.executor, "registry", ()):  # one that the agent has, and not in this turn
+        raise ToolError(f"{name} is not offered in this turn", ErrorKind.PERMISSION, "Go on without it.")
     outer = gate_of(ctx)
     call = ToolCall(tool.spec.name, parsed, ctx.call.id)
     inner = ToolContext(call, tool, parsed, ctx.scope, ctx.activity, ctx.owner)
