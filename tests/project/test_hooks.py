@@ -409,3 +409,16 @@ def test_hooks_of_the_organisation_count_and_come_last(tmp_path: Path) -> None:
         ("before_call", "ours"),
         ("on_end", ""),
     ]
+
+
+@pytest.mark.parametrize(
+    ("match", "status"),
+    [("file_wirte", "warning"), ("bahs", "warning"), ("gti__*", "warning")]
+    + [(one, "ok") for one in ("file_write", "file_*", "write src/**", "*", "final_answer", "tool:bash")],
+)
+def test_doctor_warns_about_a_pattern_that_matches_no_tool(tmp_path: Path, match: str, status: str) -> None:
+    hooks = {"before_call": [{"command": "true", "match": match}]}
+    write_project(tmp_path, f"hooks: {json.dumps(hooks)}\n")
+    findings = {one.check: one for one in examine(str(tmp_path), str(tmp_path / "forge.yaml"), None)}
+    assert findings["tools"].status == status
+    assert (f"no tool matches {match!r}" in findings["tools"].detail) is (status == "warning")

@@ -167,6 +167,7 @@ def examine_tools(configuration: Configuration, scope: Scope, *, dev: bool) -> F
             tool.spec.parameters  # noqa: B018 - built on first use; a broken one raises
         if not has_more:
             check_names(configuration, registry, unmatched.append)
+            unmatched += _unmatched_hooks(configuration, registry)
     except (ToolError, DefinitionError) as error:
         return finding_of_error(CHECK, error)
     unavailable = registry.unavailable if configuration.tools is not None else []
@@ -179,6 +180,21 @@ def examine_tools(configuration: Configuration, scope: Scope, *, dev: bool) -> F
     return Finding(
         CHECK, "ok", f"{count}, and those of {closed}, which `forge tool list` opens" if closed else f"{count}"
     )
+
+
+def _unmatched_hooks(configuration: Configuration, registry: ToolRegistry) -> Iterator[str]:
+    """Describes the patterns of hooks that are about no tool: such a hook is never asked."""
+    if not configuration.all_hooks:
+        return
+    from forge.agent.hooks import Hook, read_match
+    from forge.agent.result import ANSWER
+
+    specs = [*(tool.spec for tool in registry.values()), *registry.unavailable]
+    for _, entry in configuration.all_hooks:
+        for pattern in getattr(entry, "match", ()):
+            hook = Hook("before_call", print, read_match((pattern,), entry.key_path))
+            if pattern != ANSWER and not any(map(hook.concerns, specs)):
+                yield f"{entry.key_path}.match: no tool matches {pattern!r}; see `forge tool list`"
 
 
 def _collect_tools(configuration: Configuration, scope: Scope, *, dev: bool, later: bool) -> ToolRegistry:
