@@ -81,9 +81,11 @@ def pypi_page(text: str) -> str:
 
     absolute = re.sub(r"(!?\[[^\]]*\])\(([^)\s]+)\)", link, text)
     return absolute.replace(
-        "pip install .                        # in a clone, with Python 3.11 or newer",
-        "pip install forge-tools              # with Python 3.11 or newer",
-    ).replace("pip install '.[mcp,web,console]'     #", "pip install 'forge-tools[mcp,web,console]'  #")
+        "pip install .                               # in a clone, with Python 3.11 or newer",
+        "pip install forge-tools                     # with Python 3.11 or newer",
+    ).replace(
+        "pip install '.[mcp,web,console,terminal]'   #", "pip install 'forge-tools[mcp,web,console,terminal]'   #"
+    )
 
 
 def main() -> int:
