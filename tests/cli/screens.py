@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -84,13 +85,19 @@ class Terminal:
 
     def wait(self, *awaited: str, without: str = "") -> str:
         """Returns the screen as soon as it shows these texts, and not another one."""
+
+        def holds(shown: str) -> bool:
+            return all(text in shown for text in awaited) and not (without and without in shown)
+
+        return self.wait_until(holds, f"{awaited}, without {without!r}")
+
+    def wait_until(self, holds: Callable[[str], bool], awaited: str) -> str:
+        """Returns the screen as soon as this holds for it."""
         end = time.monotonic() + PATIENCE
-        while True:
-            shown = self.screen()
-            if all(text in shown for text in awaited) and not (without and without in shown):
-                return shown
+        while not holds(shown := self.screen()):
             if not self._wait_for_output(end - time.monotonic()):
-                raise AssertionError(f"the screen does not show {awaited}, without {without!r}")
+                raise AssertionError(f"the screen does not show {awaited}")
+        return shown
 
     def wait_for_end(self) -> int:
         """Returns the exit code of the command."""

@@ -17,7 +17,16 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.process import sandbox
 from forge.process.running.run import FinishedProgram
 from forge.process.running.run import run as run_program
-from forge.process.sandbox import Confinement, Tier, choose_tier, confine_command, landlock, problem, report_tiers
+from forge.process.sandbox import (
+    Confinement,
+    Tier,
+    bubblewrap,
+    choose_tier,
+    confine_command,
+    landlock,
+    problem,
+    report_tiers,
+)
 from forge.process.sandbox.layout import CommandLine
 from tests.process.attacks import (
     ATTACKS,
@@ -299,6 +308,14 @@ def test_home_is_private_where_the_workspace_is_the_folder_for_temporary_files()
     argv = confine_command(words, Confinement(workspace=usual, readable=(usual,)), Tier.BUBBLEWRAP, env)
     told = subprocess.run(argv, env=env, cwd=usual, capture_output=True, text=True, check=False)
     assert told.stdout == "noted\n", told
+
+
+def test_devices_are_made_again_where_their_folder_was_tidied_up(here: World):
+    needs(Tier.BUBBLEWRAP)
+    line = "echo x >/dev/null && echo worked"
+    assert here.bash(line, Tier.BUBBLEWRAP).stdout == "worked\n"
+    shutil.rmtree(bubblewrap._device_folder(os.getpid()) or tempfile.mkdtemp())  # an ordinary user has none
+    assert here.bash(line, Tier.BUBBLEWRAP).stdout == "worked\n"
 
 
 def test_settings_of_the_workspace_are_not_those_of_the_person(here: World, tier: Tier):

@@ -223,6 +223,10 @@ def _make_devices() -> list[str]:
     """Makes devices of this process, again if a program changed them; none for an ordinary user or if impossible."""
     if os.geteuid() != 0 or not (folder := _device_folder(os.getpid())):
         return []
+    if not os.path.isdir(folder):  # whoever tidies up temporary files took it
+        _device_folder.cache_clear()
+        if not (folder := _device_folder(os.getpid())):
+            return []
     for name in _DEVICES:
         path = os.path.join(folder, name)
         try:
