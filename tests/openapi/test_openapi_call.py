@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from forge import Agent, Scope, Scripted, ToolCall, ToolContext, rules
-from forge.agent import HookDecision
+from forge.agent import HookDecision, TurnContext
 from forge.core.registry import ToolRegistry
 from forge.network.egress import Egress
 from forge.openapi import openapi
@@ -120,13 +120,17 @@ async def test_a_changed_document_is_read_again(tmp_path):
 async def test_an_operation_that_was_not_chosen_for_a_turn_is_not_called_this_way():
     call = ToolCall("openapi_call", {"spec": "pets", "operation_id": "listPets", "params": {"limit": 1}})
     for left_out, count in (("pets__listPets", 0), ("pets__showPetById", 1)):
+
+        def choose(ctx: TurnContext, left_out: str = left_out) -> list[str]:
+            return [name for name in ctx.tools if name != left_out]
+
         async with serving(json_page("[]")) as server:
             source = openapi(PETSTORE, name="pets", server=server.url, egress=HERE)
             async with Agent(
                 Scripted(call, "done"),
                 tools=[source, OpenapiCall({"pets": source})],
                 policy=rules("allow network"),
-                choose_tools=lambda ctx, left_out=left_out: [name for name in ctx.tools if name != left_out],
+                choose_tools=choose,
             ) as agent:
                 result = await agent.run("go")
             assert len(server.paths) == count
