@@ -371,6 +371,9 @@ def test_a_function_with_other_parameters_is_an_error_at_once() -> None:
 
 
 def test_turns_have_no_pattern() -> None:
+    with pytest.raises(DefinitionError, match=r"such as `execute git push \*`"):
+        make().before_call(match="bash git push")(lambda ctx: None)
+    make().before_call(match="execute git push *")(lambda ctx: None)  # the twin
     with pytest.raises(DefinitionError, match="only hooks of calls"):
         make().before_turn(match="bash")(lambda ctx: None)
 

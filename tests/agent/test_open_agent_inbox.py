@@ -90,6 +90,22 @@ async def test_without_a_run_a_message_is_refused():
         agent.send("Anybody?", session="bob")
 
 
+async def test_an_empty_session_reaches_nobody():
+    @tool
+    async def work() -> str:
+        """Work."""
+        agent.send("From alice.")
+        for reach in (agent.send, agent.withdraw):
+            with pytest.raises(ValueError, match="names no session"):
+                reach("From alice.", session="")
+        agent.send("Taken back.", session="alice")
+        assert agent.withdraw("Taken back.")
+        return "done"
+
+    agent = Agent(Scripted(ToolCall("work"), lambda request: said(request)[-1]), tools=[work])
+    assert (await agent.run("Go.", session="alice")).text == "From alice."  # the twin
+
+
 async def test_with_several_runs_the_session_must_be_named():
     both = asyncio.Event()
     count = 0

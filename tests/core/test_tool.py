@@ -418,7 +418,8 @@ def test_a_set_of_tools_is_a_list_too_and_is_filtered_and_prefixed():
         ({"include": "add"}, r"write a list, as in include=\['add'\]"),
         ({"prefix": "store_"}, "write prefix='store', which names tools store_NAME"),
         ({"prefix": "a b"}, "a prefix has letters"),
-        ({"prefix": "a__b"}, "a prefix has letters"),
+        ({"prefix": "a__b"}, "write prefix='a_b', which names tools a_b_NAME"),
+        ({"prefix": "1é_git__"}, "write prefix='git'"),
     ],
 )
 def test_a_name_or_prefix_that_cannot_be_meant_is_told(options, problem):

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Host, Mount, Route
 
 from forge import Agent, Scripted, ToolCall, openapi, rules
-from forge.core.errors import DefinitionError, ToolError
+from forge.core.errors import DefinitionError, DuplicateToolError, ToolError
 from forge.network.egress import Egress
 from tests.openapi.mounting import document, kind_of, mount
 
@@ -399,6 +399,14 @@ async def test_the_app_starts_and_stops_with_the_source():
     async with mount(app, lifespan=False) as api:
         assert (await api.call("pets__stock")).data["body"] == -1
     assert seen == ["start", "stop"]
+
+
+async def test_two_sources_of_one_name_need_another_prefix():
+    with pytest.raises(DuplicateToolError, match="give one of the two sources another prefix than 'shop': prefix="):
+        async with Agent(Scripted("x"), tools=[openapi(make_app()), openapi(make_app())]):
+            pass
+    async with Agent(Scripted("x"), tools=[openapi(make_app()), openapi(make_app(), prefix="other")]) as agent:
+        assert {"shop__show", "other__show"} <= set(agent.registry)  # the twin
 
 
 async def test_two_agents_share_one_app():

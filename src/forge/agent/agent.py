@@ -596,12 +596,12 @@ class Agent(Generic[OutputT, DepsT]):
             if stream.listening:
                 await stream.drain()
 
-    def send(self, text: str, session: str = "") -> None:
+    def send(self, text: str, session: str | None = None) -> None:
         """Sends a message to a run in progress: the model sees it before its next turn. Any thread may call it.
 
         `session` names the run's session; it can be left out where only one run is in progress. A message that comes
         after the last turn is part of the history. Raises `ToolError` where there is no such run, and for a text that
-        a guardrail denies.
+        a guardrail denies; `ValueError` for the session "", which could be anybody's.
         """
         self._say(self._opening.runs.choose(session), text)
 
@@ -622,10 +622,10 @@ class Agent(Generic[OutputT, DepsT]):
             progress.stop()
         return bool(found)
 
-    def withdraw(self, text: str, session: str = "") -> bool:
+    def withdraw(self, text: str, session: str | None = None) -> bool:
         """Takes back a message of `send`. Returns False where the run has received it already. Any thread may call it.
 
-        Of several messages with the same text, the newest is taken back.
+        `session` is that of `send`. Of several messages with the same text, the newest is taken back.
         """
         return any(progress.withdraw(text) for progress in self._opening.runs.find(session))
 

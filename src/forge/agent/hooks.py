@@ -192,7 +192,11 @@ def read_match(patterns: Sequence[str], hook: str) -> Rules | None:
         is_rule = bool(words) and (words[0].lower() in known or words[0].startswith("tool:"))
         try:
             if not words or (len(words) > 1 and not is_rule):
-                raise PolicyError("write a tool, such as `bash` or `git__*`, or a rule without its action")
+                line = words[1].removesuffix(" *") if words and words[0].lower() == "bash" else "rm"
+                raise PolicyError(
+                    "write a tool, such as `bash` or `git__*`, or a rule without its action, such as "
+                    f"`execute {line[:80]} *`"
+                )
             found.append(read_rule(f"deny {pattern if is_rule else f'tool:{pattern}'}", f"match of the hook {hook}"))
         except PolicyError as error:
             raise DefinitionError(f"reading the pattern {pattern!r:.80} of the hook {hook}: {error}") from None

@@ -312,12 +312,17 @@ class RunsInProgress:
         with self._lock:
             self._runs.pop(run.id, None)
 
-    def find(self, session: str) -> list[RunInProgress]:
-        """Returns the runs of a session; without a name, all."""
+    def find(self, session: str | None) -> list[RunInProgress]:
+        """Returns the runs of a session; for None, all. Raises `ValueError` for "", which names no session."""
+        if session == "":
+            raise ValueError(
+                'finding a run in progress: session="" names no session; pass its name, or leave session= out where '
+                "only one run is in progress"
+            )
         with self._lock:
-            return [run for run in self._runs.values() if not session or run.session == session]
+            return [run for run in self._runs.values() if session is None or run.session == session]
 
-    def choose(self, session: str) -> RunInProgress:
+    def choose(self, session: str | None) -> RunInProgress:
         """Returns the run that a message is for. Raises `ToolError` where there is none, or more than one."""
         found = self.find(session)
         found = [run for run in found if run.is_working] or found

@@ -59,10 +59,11 @@ def add_prefix(function: str, prefix: str, name: str) -> str:
     if not prefix:
         return name
     if not isinstance(prefix, str) or not re.fullmatch(_PREFIX, prefix):
-        example = re.sub(r"\W", "", str(prefix)).strip("_") or "shop"
+        example = re.sub("__+", "_", re.sub(r"[^A-Za-z0-9_-]", "", str(prefix))).lstrip("0123456789_-")[:32].rstrip("_")
+        example = example or "shop"
         raise DefinitionError(
             f"{function}(prefix={prefix!r:.80}): a prefix has letters, digits, - and single _; write "
-            f"prefix={example[:32]!r}, which names tools {example[:32]}_NAME"
+            f"prefix={example!r}, which names tools {example}_NAME"
         )
     return f"{prefix}_{name}"
 

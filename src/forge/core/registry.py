@@ -348,7 +348,10 @@ def _take(one: Tool, known: dict[str, Tool], names: dict[str, str], *, replace: 
     if old is not None and old.spec.only_talks and old is not one:
         raise DuplicateToolError(f"tool {name!r} hands over to the person and cannot be replaced")
     if old is not None and not replace:
-        raise DuplicateToolError(f"tool {name!r} is already registered; pass replace=True to replace it")
+        advice = "pass replace=True to replace it"
+        if "__" in name:  # of a source, which has a prefix
+            advice = f"give one of the two sources another prefix than {name.partition('__')[0]!r}: prefix=…"
+        raise DuplicateToolError(f"tool {name!r} is already registered; {advice}")
     for alias in [key for key, value in names.items() if value == name] if old is not None else ():
         del names[alias]
     for alias in (name, *one.spec.aliases):

@@ -6,6 +6,7 @@ import asyncio
 import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,26 @@ async def test_a_page_that_another_user_opens_gives_nobody_a_token() -> None:
             server.take_redirect(await visit(url, "mallory"), user="mallory")  # the twin: the login still waits
             assert await logging_in
             assert (await desk.call("mallory")).for_llm == "mallory with [secret]"
+
+
+async def test_a_redirect_from_another_thread_ends_the_login_at_once() -> None:
+    async with site() as there:
+        server = docs(there)
+        pages: asyncio.Queue[str] = asyncio.Queue()
+        logging_in = asyncio.create_task(server.log_in("ada", pages.put))
+        redirect = await visit(await pages.get(), "ada")
+        with pytest.raises(ToolError, match="no login of the service itself at docs waits") as refused:
+            server.take_redirect(redirect, user="")
+        assert "user=" in refused.value.suggestion
+        asyncio.get_running_loop().set_debug(True)  # what is not safe in a thread raises then
+        with ThreadPoolExecutor(1) as thread:
+            failure = thread.submit(server.take_redirect, redirect, user="ada").exception()
+        if failure is not None:
+            logging_in.cancel()  # nobody else ends it
+            raise failure
+        with pytest.raises(ToolError, match="no login of ada at docs waits"):  # it was taken
+            server.take_redirect(redirect, user="ada")
+        assert await logging_in
 
 
 async def test_tokens_are_renewed_for_their_user_only_and_a_logout_ends_the_session() -> None:

@@ -104,15 +104,22 @@ class UserConnections:
             await self._drop(name)
 
     def take_redirect(self, url: str, name: str) -> None:
-        """Hands over the URL that the user's browser was redirected to. Raises `ToolError` if no login waits for it."""
-        user, waiting = self._redirects.get(_read_state(url), ("", None))
+        """Hands over the URL that the user's browser was redirected to. Raises `ToolError` if no login waits for it.
+
+        Any thread may call it: a web service often answers in another one than the login's.
+        """
+        state = _read_state(url)
+        user, waiting = self._redirects.get(state, ("", None))
         if waiting is None or waiting.done() or user != name:
             raise ToolError(
-                f"no login of {one_line(name, 80)} at {self._name} waits for this redirect",
+                f"no login of {one_line(name, 80) or 'the service itself'} at {self._name} waits for this redirect",
                 ErrorKind.PERMISSION,
-                "Start the login again, and open its page as the same user.",
+                "Start the login again, and open its page as the same user."
+                if name
+                else "Pass the user whose login it is: take_redirect(url, user=…).",
             )
-        waiting.set_result(url)
+        self._redirects.pop(state, None)  # a second redirect is refused
+        waiting.get_loop().call_soon_threadsafe(_settle, waiting, url)
 
     async def close(self) -> None:
         for name in list(self._users):
@@ -235,7 +242,7 @@ class UserConnections:
             try:
                 yield Browser(settings.redirect_url, show_page, wait)
             finally:
-                self._redirects = {state: one for state, one in self._redirects.items() if one[1] is not waiting}
+                self._redirects = {state: one for state, one in list(self._redirects.items()) if one[1] is not waiting}
             return
         async with AsyncExitStack() as stack:
             port = settings.redirect_port or login.registered_port
@@ -255,6 +262,11 @@ def mask_tokens(answer: T, tokens: Sequence[str]) -> T:
     text = json.dumps(answer)
     masked = Secrets(tokens).mask(text)
     return answer if masked == text else json.loads(masked)
+
+
+def _settle(waiting: asyncio.Future[str], url: str) -> None:
+    if not waiting.done():  # the login ended meanwhile
+        waiting.set_result(url)
 
 
 def _read_state(url: str) -> str:
