@@ -640,6 +640,7 @@ def test_what_is_usable_here_is_said_loudly():
 
 
 def test_the_probe_leaves_nothing_behind(tmp_path: Path, monkeypatch):
+    bubblewrap._make_devices()  # they stay as long as the process
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     for tier in TIERS:
         if not problem(tier):
