@@ -140,7 +140,7 @@ class ToolExecutor:
         self.background = background if background is not None else BackgroundWork(self._complete, _result_of_error)
         every: Iterable[object] = self.steps
         self.gate = next((step.gate for step in every if isinstance(step, GuardStep)), None)
-        self.before_inner = tuple(getattr(one, "before_inner") for one in every if hasattr(one, "before_inner"))  # noqa: B009
+        self.before_inner = tuple(ask for one in every if (ask := getattr(one, "before_inner", None)) is not None)
         self.cleared_turns = 0
         self._entries: dict[str, _ToolChain] = {}
         self._version = registry.version

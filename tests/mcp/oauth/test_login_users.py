@@ -21,6 +21,7 @@ from forge.mcp import Http, OAuth, mcp
 from forge.mcp.client import users as users_module
 from forge.mcp.client.mcp_call import McpResource
 from forge.mcp.client.source import McpSource
+from forge.mcp.oauth import login as login_module
 from forge.mcp.oauth.login import LoginNeeded
 from forge.mcp.pins import Pins
 from forge.permissions.questions import Answer, PermissionRequest
@@ -161,7 +162,7 @@ async def test_a_person_who_says_no_and_a_page_that_nobody_opens_are_refusals(mo
         await log_in(server, "")
         async with mount_source(desk.registry, server):
             assert "it needs a login of ada" in (await desk.call("ada")).for_llm
-            monkeypatch.setattr(users_module, "PATIENCE", 0.05)
+            monkeypatch.setattr(login_module, "PATIENCE", 0.05)
             assert "no one logged in within" in (await desk.call("ada")).for_llm
             assert there.calls == []
 

@@ -17,7 +17,7 @@ from forge.core.secrets import Secrets
 from forge.core.untrusted import one_line
 from forge.mcp.client.link import Http
 from forge.mcp.client.questions import CallListener, visit
-from forge.mcp.oauth.login import PATIENCE, Browser, Login, LoginNeeded, Redirect, listen_for_redirect, read_redirect
+from forge.mcp.oauth.login import Browser, Login, LoginNeeded, Redirect, listen_for_redirect, wait_for_redirect
 
 if TYPE_CHECKING:
     from forge.mcp.client.connection import Connection
@@ -232,12 +232,7 @@ class UserConnections:
                 await show(url)
 
             async def wait() -> Redirect:
-                try:
-                    async with asyncio.timeout(PATIENCE):
-                        return read_redirect(await waiting)
-                except TimeoutError:
-                    what = f"waiting for the login: no one logged in within {PATIENCE:g} s"
-                    raise ToolError(what, ErrorKind.TIMEOUT, "Start the login again.") from None
+                return await wait_for_redirect(waiting, "Start the login again.")
 
             try:
                 yield Browser(settings.redirect_url, show_page, wait)

@@ -359,6 +359,16 @@ _DONE = "You are logged in. You can close this page and return to the terminal."
 _FAILED = "The login did not succeed. The terminal says more."
 
 
+async def wait_for_redirect(arrived: asyncio.Future[str], advice: str) -> Redirect:
+    """Reads the redirect as soon as it arrives. Raises `ToolError` with this advice if it does not come in time."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return read_redirect(await arrived)
+    except TimeoutError:
+        what = f"waiting for the login: no one logged in within {PATIENCE:g} s"
+        raise ToolError(what, ErrorKind.TIMEOUT, advice) from None
+
+
 @asynccontextmanager
 async def listen_for_redirect(port: int, show: Callable[[str], Awaitable[None]]) -> AsyncIterator[Browser]:
     """Listens on a port of this machine, 0 for any. Raises `ToolError` if the port is taken."""
@@ -380,12 +390,7 @@ async def listen_for_redirect(port: int, show: Callable[[str], Awaitable[None]])
             writer.close()
 
     async def wait() -> Redirect:
-        try:
-            async with asyncio.timeout(PATIENCE):
-                return read_redirect(await arrived)
-        except TimeoutError:
-            what = f"waiting for the login: no one logged in within {PATIENCE:g} s"
-            raise ToolError(what, ErrorKind.TIMEOUT, "Run the command again.") from None
+        return await wait_for_redirect(arrived, "Run the command again.")
 
     try:
         server = await asyncio.start_server(receive, HOST, port, limit=_MOST_LINE)
