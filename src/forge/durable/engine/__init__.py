@@ -1,1 +1,28 @@
-"""Runs segments of stored runs on DBOS: queues, recorded steps, questions, children."""
+"""Runs segments of stored runs on DBOS: queues, recorded steps, questions, children.
+
+The path of a segment, file by file:
+
+    start_segments    puts a segment into its queue: a row. Programs that only submit runs need no more than this
+    queues            the limits of queues, and a segment's place in its queue
+    claims            a worker claims queued segments: one statement, which never claims one twice
+    engine            polls, starts a DBOS workflow for each claimed segment, and notes how it ended
+    segment           the workflow: begins an attempt, drives the agent, and stores the outcome in one transaction
+    attempt           this process's attempt at the segment: replays what is recorded, and records what happens
+    recorder          records events, for readers elsewhere, and the model's answers, for another attempt
+    executor          records the result of each call; before a call that must not be repeated, its intent
+    reconcile         settles a call that a lost attempt was about to run: its tool is asked whether it happened
+    follow_up         starts what the new state of a run requires: its next segment, or its parent's
+
+What a segment may need on its way:
+
+    agents            finds the agent of a run, and the tools that stored runs are offered
+    approval          stores a question for a person; the run waits as a row
+    wait_tool         the tool `wait`; the run waits as a row
+    children          starts the runs that other runs wait for: sub-agents, and calls on another worker
+    scripts           keeps the journals of `run_code` scripts, and the files of long results
+    background        holds background work, which outlives its segment, and tells the run when it is done
+    session_programs  ends programs that calls left running, when their run is over
+    tracing           continues the trace of the process that submitted the run
+    connections       the connections to the database that DBOS uses
+    dbos_private      all that Forge knows of DBOS beyond its public interface
+"""
