@@ -230,3 +230,26 @@ async def test_nothing_jumps_while_text_comes(console, tabs):
     told.write_text("".join(f"Line {line}\n" for line in range(12)) + "END\n")
     console.run_is(run, "finished")
     assert sum(await page.evaluate("window.shifts")) < 0.05
+
+
+async def test_a_page_needs_few_requests_and_a_second_look_fewer_bytes(console, tabs, busy):
+    """67 requests were needed when each module was one."""
+    page = await tabs.open(fresh=True)
+    asked = []
+    page.on("request", lambda request: asked.append(request.url.removeprefix(console.address)))
+    for place, name in busy.items():
+        await page.goto("about:blank")
+        asked.clear()
+        await opened(page, console, place, name)
+        await page.evaluate("new Promise((done) => requestIdleCallback(done))")
+        assert len(asked) <= 15, (place, asked)
+    sizes = "performance.getEntriesByType('resource').filter((one) => /console-/.test(one.name))"
+    again = await page.evaluate(f"{sizes}.map((one) => [one.transferSize, one.decodedBodySize])")
+    assert len(again) == 2
+    assert all(sent == 0 and size > 10_000 for sent, size in again), "they are kept"
+
+    await page.goto("about:blank")
+    asked.clear()
+    await page.goto(f"{console.address}/?modules#/policy")
+    await expect(page.get_by_role("heading", level=1, name="Policy")).to_be_visible()
+    assert len([one for one in asked if one.startswith("/static/js/")]) > 40, "the modules themselves are there, too"

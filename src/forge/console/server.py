@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from socket import socket
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from forge.console import page_files
 from forge.console.api import apps as app_pages
 from forge.console.api import memory as memory_pages
 from forge.console.api import policy as policy_pages
@@ -30,16 +30,6 @@ from forge.console.api.requests import LOOK_AGAIN, Answering, json_response, mak
 from forge.console.console_state import ConsoleState
 from forge.console.guard import APPS, ConsoleGuard, Entrance
 from forge.network.serve import serve_app
-
-STATIC = Path(__file__).parent / "static"
-TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".ico": "image/x-icon",
-}
 
 GET: dict[str, Answering] = {
     "/api/apps/{tool}": app_pages.show_app,
@@ -102,9 +92,9 @@ _METHODS = "Use GET to read and POST to change something."
 def make_app(console: ConsoleState, entrance: Entrance, port: int) -> ASGIApp:
     """Returns the guarded application. The console must be open while it is used."""
     routes = [
-        Route("/", _index),
-        Route("/static/{path:path}", _static),
-        Route("/favicon.ico", _icon),
+        Route("/", page_files.show_index),
+        Route("/static/{path:path}", page_files.show_file),
+        Route("/favicon.ico", page_files.show_icon),
         Route("/api/stream", Stream(console.hub)),
         Route(f"{APPS}{{tool}}", app_pages.AppFrame(console).__call__),
     ]
@@ -129,34 +119,6 @@ class _Undecoded:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
         await self.inside({**scope, "path": raw.partition(b"?")[0].decode("latin-1")}, receive, send)
-
-
-async def _index(request: Request) -> Response:
-    return _file("index.html")
-
-
-async def _icon(request: Request) -> Response:
-    return _file("icon.svg")
-
-
-async def _static(request: Request) -> Response:
-    return _file(unquote(request.path_params["path"]))
-
-
-def _file(name: str) -> Response:
-    """Returns only the console's own files, of known types."""
-    parts = name.split("/")
-    kind = TYPES.get(Path(name).suffix)
-    if kind is None or "\0" in name or "\\" in name or any(part.startswith(".") or not part for part in parts):
-        raise HTTPException(404)
-    path = STATIC.joinpath(*parts)
-    try:
-        is_ours = path.is_file() and path.resolve().is_relative_to(STATIC.resolve())
-    except OSError:  # a name that is too long, say
-        is_ours = False
-    if not is_ours:
-        raise HTTPException(404)
-    return FileResponse(path, media_type=kind, headers={"cache-control": "no-cache"})
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import inspect
 import json
 import logging
@@ -17,6 +18,7 @@ from starlette.responses import Response
 from forge.console.console_state import ConsoleState
 from forge.console.event_entries import EventEntry, dump_json
 from forge.console.guard import LOOK_KEY
+from forge.console.page_files import LEAST, accepts_gzip
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import text_of
 from forge.permissions.rules import PolicyError
@@ -151,8 +153,8 @@ def make_endpoint(console: ConsoleState, answer: Answering) -> Callable[[Request
             path = {name: unquote(one) if isinstance(one, str) else one for name, one in request.path_params.items()}
             asked = ApiRequest(path, dict(request.query_params), await _body(request), key)
             if inspect.iscoroutinefunction(answer):
-                return _response(await answer(console, asked))
-            return _response(await run_in_threadpool(answer, console, asked))
+                return await _packed(request, _response(await answer(console, asked)))
+            return await _packed(request, _response(await run_in_threadpool(answer, console, asked)))
         except ApiError as error:
             return _error(error.status, error, error.beside)
         except ToolError as error:
@@ -199,6 +201,16 @@ def _response(value: Any) -> Response:
     if isinstance(value, Events):
         return Response(value.to_text(), media_type="application/json")
     return json_response(value)
+
+
+async def _packed(request: Request, response: Response) -> Response:
+    """Returns it compressed where it is worth it. No other site can add words of its own and watch the length."""
+    body = bytes(response.body)
+    if len(body) < LEAST or response.media_type != "application/json" or not accepts_gzip(request):
+        return response
+    packed = await run_in_threadpool(gzip.compress, body, 1)  # quickly: most browsers are on this machine
+    headers = {"content-encoding": "gzip", "vary": "accept-encoding"}
+    return Response(packed, response.status_code, headers, response.media_type)
 
 
 def _download_response(value: Download) -> Response:
