@@ -20,7 +20,7 @@ from benchmarks.durable_processes import databases, read_cpu, read_moment, say, 
 from benchmarks.durable_worker import VERSION, subject
 from benchmarks.timing import Measure
 from forge.core.messages import Message
-from forge.durable.engine import segment as workflow
+from forge.durable.engine.segment import segment_workflow
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun, RunInfo
@@ -94,7 +94,7 @@ async def _run(worker: Worker, name: str) -> float:
     gc.collect()
     started = time.perf_counter()
     with SetWorkflowID(f"{run.id}.1"):
-        handle = await DBOS.start_workflow_async(workflow.segment, run.id, 1)
+        handle = await DBOS.start_workflow_async(segment_workflow, run.id, 1)
     status = await handle.get_result()
     taken = time.perf_counter() - started
     assert status == "finished", status
@@ -118,7 +118,7 @@ async def _short_runs(worker: Worker) -> float:
     for _ in range(AT_ONCE):
         run = await asyncio.to_thread(worker.store.create, _new("look", SHORT // 2))
         with SetWorkflowID(f"{run.id}.1"):
-            handles.append(await DBOS.start_workflow_async(workflow.segment, run.id, 1))
+            handles.append(await DBOS.start_workflow_async(segment_workflow, run.id, 1))
     ended = await asyncio.gather(*(handle.get_result() for handle in handles))
     taken = time.perf_counter() - started
     assert set(ended) == {"finished"}, ended

@@ -22,8 +22,7 @@ from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.tool import tool
 from forge.durable.engine import engine, segment
-from forge.durable.engine import segment as workflow
-from forge.durable.engine.agents import for_stored_runs
+from forge.durable.engine.agents import prepare_for_worker
 from forge.durable.worker import Worker, WorkerSettings
 from forge.permissions.policy import rules
 
@@ -74,7 +73,7 @@ def subject(directory: Path) -> Agent:
         return f"{number} was looked at"
 
     limits = Limits(turns=1_000_000, calls=0)
-    return for_stored_runs(
+    return prepare_for_worker(
         Agent(Counting(), tools=[look, put, sign, die], policy=rules("allow write"), limits=limits),
         Scope(workspace=directory),
     )
@@ -87,7 +86,7 @@ def tell_when_a_segment_begins() -> None:
         print("begun", time.time(), flush=True)
         return await perform(*arguments)
 
-    vars(workflow)["perform"] = told
+    vars(segment)["perform"] = told
 
 
 async def main(url: str, directory: Path) -> None:

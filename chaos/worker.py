@@ -23,7 +23,7 @@ from forge.core.context import Scope, ToolContext
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.tool import tool
-from forge.durable.engine.agents import for_stored_runs
+from forge.durable.engine.agents import prepare_for_worker
 from forge.durable.engine.approval import stored_approval
 from forge.durable.store import heartbeats as processes
 from forge.durable.worker import Worker, WorkerSettings
@@ -108,7 +108,7 @@ async def main(database: str, settings: dict[str, Any]) -> None:
         processes.find_boot = lambda: uuid4().hex
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    agents = [for_stored_runs(agent(), Scope(workspace=workspace))]
+    agents = [prepare_for_worker(agent(), Scope(workspace=workspace))]
     async with Worker(database, agents, WorkerSettings(**settings)) as worker:
         print("ready", worker.id, flush=True)
         await ended.wait()

@@ -29,7 +29,7 @@ from forge.core.provider import ModelRequest
 from forge.core.result import Reconciled
 from forge.core.tool import tool
 from forge.durable.engine import reconcile
-from forge.durable.engine.agents import OfferedTools, for_stored_runs
+from forge.durable.engine.agents import OfferedTools, prepare_for_worker
 from forge.durable.engine.attempt import current
 from forge.durable.engine.background import HeldWork
 from forge.durable.engine.segment import perform
@@ -104,7 +104,7 @@ class Storm:
             return self.charge(f"{ctx.scope.session_id}/{number}")
 
         agent = Agent(Asking(self), tools=[charge], approve=approve_all)
-        return for_stored_runs(agent, Scope(workspace=Path(tempfile.gettempdir())))
+        return prepare_for_worker(agent, Scope(workspace=Path(tempfile.gettempdir())))
 
     async def run(self, name: str, crashes: list[int]) -> int:
         """Runs to the end, with a crash at these points of its attempts, one each; returns how many happened."""

@@ -22,7 +22,7 @@ from forge.core.context import Scope
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.tool import tool
-from forge.durable.engine.agents import for_stored_runs
+from forge.durable.engine.agents import prepare_for_worker
 from forge.durable.engine.engine import BUSY_FOR
 from forge.durable.store.heartbeats import EVERY
 from forge.durable.store.rows import NewRun
@@ -145,7 +145,7 @@ def _subject(directory: Path, result_bytes: int) -> Agent:
             yield Message("assistant", words, tool_calls=calls)
 
     agent = Agent(Counting(), tools=[look, rest], limits=Limits(turns=1_000, calls=0))
-    return for_stored_runs(agent, Scope(workspace=directory))
+    return prepare_for_worker(agent, Scope(workspace=directory))
 
 
 def _words(seed: int, length: int) -> str:

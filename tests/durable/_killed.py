@@ -18,9 +18,9 @@ from forge.core.provider import ModelRequest
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.tool import tool
-from forge.durable.engine import segment as workflow
-from forge.durable.engine.agents import for_stored_runs
+from forge.durable.engine.agents import prepare_for_worker
 from forge.durable.engine.engine import Engine
+from forge.durable.engine.segment import segment_workflow
 from forge.models.scripted import Scripted
 from forge.permissions.questions import Answer, PermissionRequest
 from forge.tools.run_code import RunCode
@@ -117,9 +117,9 @@ async def main() -> None:
     registry = ToolRegistry([look, pay, begin])
     registry.add(RunCode(registry))
     agent = Agent(Scripted(*[turn] * 20), tools=registry, approve=approve)
-    engine = Engine(sys.argv[1], workflow.segment, worker=sys.argv[2])
+    engine = Engine(sys.argv[1], segment_workflow, worker=sys.argv[2])
     async with engine:
-        engine.agents["main"] = for_stored_runs(agent, Scope(workspace=DIRECTORY))
+        engine.agents["main"] = prepare_for_worker(agent, Scope(workspace=DIRECTORY))
         for lost in sys.argv[4:]:
             await asyncio.to_thread(engine.hand_back, lost)
         for run in engine.store.list():

@@ -11,7 +11,7 @@ from forge.agent.agent import Agent
 from forge.core.context import Scope
 from forge.core.messages import ToolCall
 from forge.core.tool import tool
-from forge.durable.engine.agents import for_stored_runs
+from forge.durable.engine.agents import prepare_for_worker
 from forge.durable.worker import Worker, WorkerSettings
 from tests.durable.working import script
 
@@ -37,7 +37,7 @@ def agent() -> Agent:
 
 async def main() -> None:
     database, directory, *offers = sys.argv[1:]
-    subject = for_stored_runs(agent(), Scope(workspace=Path(directory)))
+    subject = prepare_for_worker(agent(), Scope(workspace=Path(directory)))
     async with Worker(database, [subject], WorkerSettings(version="0", offers=offers)):
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.read)

@@ -20,7 +20,7 @@ from forge.agent.agent import Agent
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.tool import tool
-from forge.durable.engine.agents import for_stored_runs
+from forge.durable.engine.agents import prepare_for_worker
 from forge.durable.engine.queues import QueueLimits
 from forge.durable.worker import Worker, WorkerSettings
 from forge.permissions.questions import approve_all
@@ -84,7 +84,7 @@ class Counting:
 
 
 def subject(name: str = "main") -> Agent:
-    return for_stored_runs(Agent(Counting(), tools=[note, look, block], approve=approve_all, name=name))
+    return prepare_for_worker(Agent(Counting(), tools=[note, look, block], approve=approve_all, name=name))
 
 
 async def main(database: str, settings: dict[str, Any]) -> None:

@@ -12,11 +12,11 @@ from forge import Agent, ToolCall, ToolContext, ToolResult, tool
 from forge.core.errors import ErrorKind
 from forge.core.events import ToolCompleted
 from forge.durable.engine import background
-from forge.durable.engine import segment as workflow
 from forge.durable.engine.background import LOST_WORK_MESSAGE, report_lost
 from forge.durable.engine.engine import Engine
 from forge.durable.engine.reconcile import find_completed
 from forge.durable.engine.recorder import key_of
+from forge.durable.engine.segment import segment_workflow
 from forge.durable.store import RunStore
 from forge.durable.store.heartbeats import Heartbeat
 from forge.durable.store.rows import NewRun, Outcome, RunInfo, Wait
@@ -26,7 +26,7 @@ from tests.durable.working import begun, ended, rested, script, working
 
 @pytest.mark.parametrize("handed", [True, False])
 async def test_background_work_of_a_worker_that_has_gone_is_unknown(sqlite: str, handed: bool) -> None:
-    async with Engine(sqlite, workflow.segment, version="1", listen=False) as engine:
+    async with Engine(sqlite, segment_workflow, version="1", listen=False) as engine:
         store = engine.store
         dead, living = Heartbeat(sqlite, "dead"), Heartbeat(sqlite, engine.worker)
         dead.start()

@@ -15,7 +15,7 @@ from forge.core.errors import ToolError
 from forge.core.messages import Message, ToolCall
 from forge.core.tool import tool
 from forge.durable.client import Runs, pruning
-from forge.durable.engine.agents import for_stored_runs
+from forge.durable.engine.agents import prepare_for_worker
 from forge.durable.engine.queues import claim_key
 from forge.durable.store.rows import NewRun, Outcome, Question, RunInfo, Wait
 from forge.durable.store.tables import segments
@@ -460,7 +460,7 @@ async def test_a_run_is_followed_to_its_question_answered_and_followed_to_its_en
     calls: list[Any] = [[ToolCall("note", {"name": "a"}, "c1"), ToolCall("note", {"name": "b"}, "c2")], "All noted."]
     agent = Agent(Scripted(*calls), tools=[note], policy=rules("ask write"))
     runs = Runs(shared_first)
-    async with Worker(shared_first, [for_stored_runs(agent, Scope(workspace=tmp_path))]):
+    async with Worker(shared_first, [prepare_for_worker(agent, Scope(workspace=tmp_path))]):
         run = await asyncio.to_thread(lambda: runs.submit("go"))
         first = [event async for event in runs.follow(run.id)]
         assert [event.type for event in first if event.type.startswith("tool")] == ["tool_call_start"] * 2

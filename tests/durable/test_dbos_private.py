@@ -23,7 +23,7 @@ from dbos._utils import INTERNAL_QUEUE_NAME
 from forge import Agent
 from forge.durable.engine import dbos_private
 from forge.durable.engine.dbos_private import JsonSerializer, refuse_pickles, run_migrations, use_whole_seconds
-from forge.durable.engine.start_segments import SEGMENT, Starter
+from forge.durable.engine.start_segments import SEGMENT_WORKFLOW, Starter
 from forge.durable.store import RunStore
 from tests.durable.working import begun, ended, script, working
 
@@ -123,7 +123,12 @@ async def test_a_pickle_in_its_own_queue_is_not_loaded(database: str, tmp_path: 
             ("bomb", base64.b64encode(pickle.dumps(Bomb())).decode(), "py_pickle"),
             ("twin", JsonSerializer().serialize({"args": ["no such run", 1], "kwargs": {}}), "forge_json"),
         ):
-            options = {"workflow_name": SEGMENT, "queue_name": "nobody's", "workflow_id": name, "app_version": "0"}
+            options = {
+                "workflow_name": SEGMENT_WORKFLOW,
+                "queue_name": "nobody's",
+                "workflow_id": name,
+                "app_version": "0",
+            }
             starter.client.enqueue(options, "no such run", 1)  # type: ignore[arg-type]
             schema = "" if store.database.is_sqlite else "dbos."
             with store.engine.begin() as connection:

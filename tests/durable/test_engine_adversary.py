@@ -31,7 +31,7 @@ from forge.core.tool import Tool, tool
 from forge.durable.client import Runs
 from forge.durable.engine import attempt as attempts
 from forge.durable.engine import recorder
-from forge.durable.engine.agents import find_agent, for_stored_runs
+from forge.durable.engine.agents import find_agent, prepare_for_worker
 from forge.durable.engine.approval import answer_from_json, answer_to_json
 from forge.durable.engine.follow_up import resume_run
 from forge.durable.store import RunStore, StoreError
@@ -329,14 +329,14 @@ async def test_cancelled_in_the_middle_of_a_replay_what_was_done_stays_in_the_hi
 ) -> None:
     calls = [ToolCall("add", {"a": number, "b": 0}, f"c{number}") for number in range(8)]
     steps = [step for call in calls for step in (("model", said(call)), ("call add", {"for_llm": "done"}))]
-    stopped = attempts.Attempt.step
+    stopped = attempts.Attempt.record
 
-    async def step(self: attempts.Attempt, *arguments: Any) -> Any:
+    async def record(self: attempts.Attempt, *arguments: Any) -> Any:
         if self.steps == 6:
             self.stop()
         return await stopped(self, *arguments)
 
-    monkeypatch.setattr(attempts.Attempt, "step", step)
+    monkeypatch.setattr(attempts.Attempt, "record", record)
     async with working(sqlite, Agent(script("done"), tools=[add]), tmp_path) as worker:
         await replayed(worker, steps)
         run = await asyncio.wait_for(ended(worker), 60)
@@ -450,7 +450,7 @@ async def test_a_name_that_no_database_takes_is_an_unknown_tool(database: str, t
 
 def test_an_agent_may_have_a_slash_in_its_name() -> None:
     agent = Agent(script("hi"), name="team/main", agents={"general": AgentType()})
-    subjects = {"team/main": for_stored_runs(agent, Scope())}
+    subjects = {"team/main": prepare_for_worker(agent, Scope())}
     assert find_agent(subjects, "team/main").name == "team/main"
     assert find_agent(subjects, "team/main/general").name == "team/main/general"
 

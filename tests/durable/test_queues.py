@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.durable.engine import segment as workflow
 from forge.durable.engine.engine import Engine
 from forge.durable.engine.queues import TURNS_PER_PRIORITY, QueueLimits, compute_priority, count_queued, list_limits
+from forge.durable.engine.segment import segment_workflow
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun
@@ -96,14 +96,14 @@ async def test_limits_that_are_given_are_set_and_others_are_left(shared_first: s
     with RunStore(shared_first) as store:
         async with Engine(
             shared_first,
-            workflow.segment,
+            segment_workflow,
             queues=["default", "night"],
             limits={"night": QueueLimits(concurrency=3)},
             listen=False,
         ):
             pass
         async with Engine(
-            shared_first, workflow.segment, queues=["default", "night"], offers=["gpu"], listen=False
+            shared_first, segment_workflow, queues=["default", "night"], offers=["gpu"], listen=False
         ):  # knows nothing of it
             pass
         assert list_limits(store.database) == {"night": QueueLimits(concurrency=3)}

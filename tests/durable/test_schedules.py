@@ -15,7 +15,7 @@ from forge.agent.agent import Agent
 from forge.core.errors import ToolError
 from forge.core.messages import Message, ToolCall
 from forge.core.tool import tool
-from forge.durable.engine.agents import OfferedTools, for_stored_runs
+from forge.durable.engine.agents import OfferedTools, prepare_for_worker
 from forge.durable.engine.background import HeldWork
 from forge.durable.engine.session_programs import SessionPrograms
 from forge.durable.monitor.metrics import Counters
@@ -56,7 +56,7 @@ class Home:
 
     def __init__(self, store: RunStore) -> None:
         self.store = store
-        self.agents = {"main": for_stored_runs(Agent(script("hi"), instructions="You watch."))}
+        self.agents = {"main": prepare_for_worker(Agent(script("hi"), instructions="You watch."))}
         self.started: list[str] = []
         self.held = HeldWork(store, self.start_segment)
         self.programs = SessionPrograms(store, self.held.list_runs)

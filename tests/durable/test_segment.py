@@ -117,7 +117,7 @@ async def test_a_question_of_the_model_is_answered_with_words(sqlite: str, tmp_p
 async def test_a_long_run_is_many_segments_and_one_conversation(
     sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempt, "MOST_STEPS", 6)
+    monkeypatch.setattr(attempt, "MOST_RECORDED_STEPS", 6)
     turns = [ToolCall("add", {"a": number, "b": 0}, f"c{number}") for number in range(20)]
     agent = Agent(script(*turns, "done"), tools=[add], limits=Limits(turns=50))
     async with working(sqlite, agent, tmp_path) as worker:
@@ -130,7 +130,7 @@ async def test_a_long_run_is_many_segments_and_one_conversation(
 
 
 async def test_limits_hold_over_all_segments(sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempt, "MOST_STEPS", 4)
+    monkeypatch.setattr(attempt, "MOST_RECORDED_STEPS", 4)
     turns = [ToolCall("add", {"a": number, "b": 0}, f"c{number}") for number in range(20)]
     agent = Agent(script(*turns, "done"), tools=[add], limits=Limits(turns=7))
     async with working(sqlite, agent, tmp_path) as worker:

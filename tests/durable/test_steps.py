@@ -13,7 +13,7 @@ from forge.durable.engine.attempt import Attempt, LostSegment
 from forge.durable.engine.start_segments import Starter
 from forge.durable.monitor.metrics import Counters
 from forge.durable.store import NewRun, RunStore
-from forge.durable.store.steps import NewStep, StoredStep
+from forge.durable.store.steps import RecordedStep, StepToRecord
 
 ANSWER = {"message": {"role": "assistant", "text": "a lone surrogate \ud800 and a NUL \0"}}
 
@@ -31,8 +31,8 @@ def attempt_at(store: RunStore, token: str) -> Attempt:
     begun = store.begin_attempt("r", 1, "worker", token)
     assert begun is not None
     context: Any = SimpleNamespace(store=store, counters=Counters())
-    steps = {} if begun.is_first else store.list_steps("r.1")
-    return Attempt(begun.run, context, token, steps, begun.intents, begun.is_first)
+    recorded = {} if begun.is_first else store.list_steps("r.1")
+    return Attempt(begun.run, context, token, recorded, begun.intents, begun.is_first)
 
 
 async def answer() -> dict[str, Any]:
@@ -45,45 +45,45 @@ async def fail() -> dict[str, Any]:
 
 async def test_a_recorded_step_is_replayed_and_dbos_reads_it(store: RunStore, starter: Starter) -> None:
     first = attempt_at(store, "first")
-    assert await first.step("model", answer) == ANSWER
+    assert await first.record("model", answer) == ANSWER
     (step,) = starter.client.list_workflow_steps("r.1")
     assert (step["function_id"], step["function_name"], step["output"]) == (1, "model", ANSWER)
     second = attempt_at(store, "second")
     second.drain()
     assert not second.pause()  # what has happened comes first
-    assert await second.step("model", fail) == ANSWER
+    assert await second.record("model", fail) == ANSWER
     assert second.pause()
 
 
 async def test_only_the_attempt_that_runs_the_segment_records_a_step(store: RunStore, starter: Starter) -> None:
     first, second = attempt_at(store, "first"), attempt_at(store, "second")
     with pytest.raises(LostSegment):
-        await first.step("model", answer)
+        await first.record("model", answer)
     assert isinstance(first.broken, LostSegment)
     assert store.list_steps("r.1") == {}
-    await second.step("model", answer)
+    await second.record("model", answer)
     assert list(store.list_steps("r.1")) == [1]
 
 
 def test_a_step_whose_commit_was_not_confirmed_is_recorded_once(store: RunStore, starter: Starter) -> None:
     store.begin("r", 1, "worker", "mine")
-    step = NewStep("r", 1, "mine", "r.1", 1, "model", '{"a":1}', 5, 7)
+    step = StepToRecord("r", 1, "mine", "r.1", 1, "model", '{"a":1}', 5, 7)
     assert store.record_step(step) == "recorded"
     assert store.record_step(step) == "recorded"
     assert store.record_step(step._replace(output='{"a":2}')) == "taken"
-    assert store.list_steps("r.1") == {1: StoredStep("model", '{"a":1}', "forge_json")}
+    assert store.list_steps("r.1") == {1: RecordedStep("model", '{"a":1}', "forge_json")}
     assert store.record_step(step._replace(number=2, attempt="another")) == "lost"
 
 
 async def test_a_step_that_was_recorded_under_another_name_or_by_a_pickle_ends_the_run(
     store: RunStore, starter: Starter
 ) -> None:
-    await attempt_at(store, "first").step("model", answer)
+    await attempt_at(store, "first").record("model", answer)
     other = attempt_at(store, "second")
     with pytest.raises(ToolError, match="recorded as 'model', and is now 'call pay'"):
-        await other.step("call pay", answer)
+        await other.record("call pay", answer)
     table = "operation_outputs" if store.database.is_sqlite else "dbos.operation_outputs"
     planted = sa.text(f"UPDATE {table} SET serialization = 'py_pickle'")
     store.database.write(lambda connection: connection.execute(planted))
     with pytest.raises(TypeError, match="pickle"):
-        await attempt_at(store, "third").step("model", answer)
+        await attempt_at(store, "third").record("model", answer)

@@ -12,10 +12,10 @@ import sqlalchemy as sa
 
 from forge.agent.agent import Agent
 from forge.core.messages import Message, ToolCall
-from forge.core.tool import tool
+from forge.core.tool import Tool, tool
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import NewRun, Outcome, RunStore
-from forge.durable.store.steps import NewStep
+from forge.durable.store.steps import StepToRecord
 from forge.durable.store.tables import intents
 from forge.models.scripted import Scripted
 from forge.permissions.questions import approve_all
@@ -83,8 +83,15 @@ async def test_a_call_that_waits_for_a_person_has_no_intent(sqlite: str, tmp_pat
         assert intended(worker.store) == []
 
 
-async def test_a_call_that_is_approved_has_one(sqlite: str, tmp_path: Path) -> None:
-    agent = Agent(script(ToolCall("pay", {"name": "a"}, "p"), "done"), tools=[pay], approve=approve_all)
+@tool(name="pay", permissions={"write"}, isolate=True)
+def pay_elsewhere(name: str) -> str:
+    """Pay somebody in another process."""
+    return f"paid {name}"
+
+
+@pytest.mark.parametrize("payer", [pay, pay_elsewhere], ids=["here", "isolated"])
+async def test_a_call_that_is_approved_has_one(sqlite: str, tmp_path: Path, payer: Tool) -> None:
+    agent = Agent(script(ToolCall("pay", {"name": "a"}, "p"), "done"), tools=[payer], approve=approve_all)
     async with working(sqlite, agent, tmp_path) as worker:
         run = await asyncio.to_thread(worker.store.create, _new())
         await worker.engine.start_segment(run)
@@ -121,7 +128,7 @@ async def _after_steps(database: str, place: Path, **steps: Any) -> tuple[Any, l
         starter.start(store.create(_new()))
         store.begin("r", 1, "another worker", "first")
         for number, (name, output) in enumerate(steps.items(), start=1):
-            step = NewStep("r", 1, "first", "r.1", number, name, json.dumps(output), 0, 0)
+            step = StepToRecord("r", 1, "first", "r.1", number, name, json.dumps(output), 0, 0)
             assert store.record_step(step) == "recorded"
         starter.close()
     agent = Agent(Scripted("done"), tools=[pay], approve=approve_all)

@@ -17,7 +17,7 @@ from forge.core.provider import ModelRequest
 from forge.core.time_zones import zone_of
 from forge.core.tool import tool
 from forge.durable.engine import attempt
-from forge.durable.engine.agents import OfferedTools, for_stored_runs
+from forge.durable.engine.agents import OfferedTools, prepare_for_worker
 from forge.durable.engine.follow_up import resume_run
 from forge.durable.engine.wait_tool import _end_of_wait, wait
 from forge.permissions.questions import approve_all
@@ -165,7 +165,7 @@ async def test_a_bad_wait_is_an_error_for_the_model_and_the_run_goes_on(sqlite: 
 
 async def test_only_stored_runs_are_offered_it(tmp_path: Path) -> None:
     agent = Agent(script("hi"), tools=[pay])
-    subject = for_stored_runs(agent)
+    subject = prepare_for_worker(agent)
     assert "wait" in OfferedTools().of(subject)
     assert "wait" not in agent.registry
     with pytest.raises(ToolError, match="not stored"):
@@ -174,7 +174,7 @@ async def test_only_stored_runs_are_offered_it(tmp_path: Path) -> None:
 
 def test_tools_that_come_and_go_are_seen_and_an_agents_own_wait_is_kept() -> None:
     agent = Agent(script("hi"))
-    subject = for_stored_runs(agent)
+    subject = prepare_for_worker(agent)
     offered = OfferedTools()
     assert offered.of(subject) is offered.of(subject)
     assert "pay" not in offered.of(subject)

@@ -14,7 +14,7 @@ from forge.agent.agent import Agent
 from forge.core.context import Scope
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
-from forge.durable.engine.agents import for_stored_runs
+from forge.durable.engine.agents import prepare_for_worker
 from forge.durable.engine.follow_up import resume_run
 from forge.durable.store import RunStore
 from forge.durable.store.heartbeats import Heartbeat
@@ -40,7 +40,7 @@ def script(*turns: Turn) -> Scripted:
 @asynccontextmanager
 async def working(database: str, agent: Agent, workspace: Path, **settings: Any) -> AsyncIterator[Worker]:
     async with agent:
-        subjects = [for_stored_runs(agent, Scope(workspace=workspace))]
+        subjects = [prepare_for_worker(agent, Scope(workspace=workspace))]
         models = settings.pop("models", None)
         async with Worker(database, subjects, WorkerSettings(version="0", **settings), models=models) as worker:
             yield worker

@@ -14,7 +14,7 @@ from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.result import Reconcile, Reconciled
 from forge.core.tool import tool
-from forge.durable.engine.agents import for_stored_runs
+from forge.durable.engine.agents import prepare_for_worker
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import NewRun, RunStore
 from forge.durable.worker import Worker, WorkerSettings
@@ -77,7 +77,7 @@ def make_agent(order: Order, *, reconciles: bool) -> Agent:
         await asyncio.sleep(AFTER)
         return "charged"
 
-    return for_stored_runs(Agent(Asking(), tools=[charge], approve=approve_all))
+    return prepare_for_worker(Agent(Asking(), tools=[charge], approve=approve_all))
 
 
 async def work(order: Order, *, reconciles: bool) -> None:

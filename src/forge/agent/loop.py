@@ -470,7 +470,7 @@ async def _run_calls(run: Run, calls: Sequence[ToolCall], *, resumed: bool = Fal
     if results:
         for call in calls:
             if call.id in results:
-                run.executor.refuse(call, scope, results[call.id])
+                run.executor.emit_not_run(call, scope, results[call.id])
 
     waits: set[str] = set()
 

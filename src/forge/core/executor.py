@@ -216,11 +216,11 @@ class ToolExecutor:
             return None
         message = "the run has made all the calls that its limit allows"
         result = ToolResult.failed(ToolError(message, ErrorKind.USER, "Go on without it."), during=render_call(call))
-        self.refuse(call, scope, result)
+        self.emit_not_run(call, scope, result)
         return result
 
-    def refuse(self, call: ToolCall, scope: Scope, result: ToolResult) -> None:
-        """Emits the events of a call that is not run: a start, an error and an end."""
+    def emit_not_run(self, call: ToolCall, scope: Scope, result: ToolResult) -> None:
+        """Emits the events of a call that is not run here, such as a refused one: a start, maybe an error, an end."""
         if self.activity.listening or log.isEnabledFor(logging.INFO):
             ctx = ToolContext(call, self.registry.find(call.name), _NOT_YET, scope, self.activity, self.background)
             self._end_call(ctx, result, self._begin_call(ctx))

@@ -25,7 +25,7 @@ from forge.core.execution.threads import in_thread
 from forge.core.messages import Message
 from forge.core.plain_values import brief
 from forge.durable.client import Runs, new_run_id
-from forge.durable.engine.agents import for_stored_runs
+from forge.durable.engine.agents import prepare_for_worker
 from forge.durable.engine.attempt import end_tasks
 from forge.durable.engine.queues import DEFAULT
 from forge.durable.store.check_input import check_messages
@@ -155,7 +155,7 @@ class DurableAgent:
         try:
             for agent in self.agents.values():
                 await self._open.enter_async_context(agent)
-            stored = [for_stored_runs(agent, self.scope) for agent in self.agents.values()]
+            stored = [prepare_for_worker(agent, self.scope) for agent in self.agents.values()]
             self._worker = await self._open.enter_async_context(Worker(self.database, stored, self._settings))
         except BaseException:
             await self._open.aclose()

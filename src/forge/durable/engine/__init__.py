@@ -1,5 +1,15 @@
 """Runs segments of stored runs on DBOS: queues, recorded steps, questions, children.
 
+Words, with one meaning each:
+
+    segment           a part of a run between two waits. A `SegmentKey` names it: the run, and the number from 1
+    workflow          what DBOS runs: one start of a segment. A segment that is taken over is started again
+    attempt           what one process does in a workflow. Only the attempt that began last can store anything
+    recorded step     the stored answer of the model or the stored result of a call, by number (`RecordedStep`)
+    step              without "recorded", a step of the pipeline, as everywhere in Forge
+    intent            a row: this attempt is about to run this call, which must not be repeated
+    to replay         to take a recorded step instead of doing its work again
+
 The path of a segment, file by file:
 
     start_segments    puts a segment into its queue: a row. Programs that only submit runs need no more than this

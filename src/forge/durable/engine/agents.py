@@ -14,8 +14,10 @@ from forge.durable.engine.wait_tool import wait
 from forge.permissions.questions import nobody
 
 
-def for_stored_runs(agent: Agent, scope: Scope | None = None) -> Agent:
-    """Returns the agent as a worker runs it. Its questions are stored, unless it has an approver."""
+def prepare_for_worker(agent: Agent, scope: Scope | None = None) -> Agent:
+    """Returns the agent with the scope of its runs. From now on its questions are stored, unless it has an approver:
+    those of the given agent, too, which has the same gate.
+    """
     if agent.gate.approve is nobody:
         agent.gate.approve = stored_approval
     return agent.replace(scope=scope)

@@ -1,4 +1,4 @@
-"""Runs one process's attempt at a segment: its steps are recorded, so that another attempt does not repeat them."""
+"""One process's attempt at a segment: what it does is recorded, so that another attempt does not repeat it."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from forge.durable.engine.start_segments import workflow_id
 from forge.durable.monitor.metrics import Counters
 from forge.durable.store import RunStore
 from forge.durable.store.rows import RunInfo
-from forge.durable.store.steps import Detail, Intent, NewStep, StoredIntent, StoredStep
+from forge.durable.store.steps import Detail, Intent, RecordedStep, StepToRecord, StoredIntent
 from forge.workspace.state.store import StoreError
 
-MOST_STEPS = 200  # of a segment, which bounds the replay of another attempt
-MOST_CHARACTERS = 16 * 1024 * 1024  # of its steps: its end stores all messages once more, in one transaction
+MOST_RECORDED_STEPS = 200  # of a segment, which bounds the replay of another attempt
+MOST_CHARACTERS = 16 * 1024 * 1024  # of its recorded steps: its end stores all messages once more, in one transaction
 
 RETRY = 1.0  # seconds between two attempts to record a step, while the database is unreachable
 
 log = logging.getLogger("forge.durable")
 
-Step = Callable[[], Awaitable[Mapping[str, Any]]]
+Work = Callable[[], Awaitable[Mapping[str, Any]]]
 T = TypeVar("T")
 
 _SERIALIZER = JsonSerializer()
@@ -48,12 +48,12 @@ class Attempt:
         run: RunInfo,
         context: WorkerContext,
         token: str = "",
-        steps: Mapping[int, StoredStep] | None = None,
+        recorded: Mapping[int, RecordedStep] | None = None,
         intents: Mapping[str, StoredIntent] | None = None,
         is_first: bool = True,
         has_messages: bool = False,
     ) -> None:
-        """`steps`: those that earlier attempts recorded, by number. `intents`: calls that earlier attempts
+        """`recorded`: the steps that earlier attempts recorded, by number. `intents`: calls that earlier attempts
         were about to run. `has_messages`: a person has sent messages that the run has not received.
         """
         self.run = run
@@ -62,9 +62,9 @@ class Attempt:
         self.token = token
         self.intents = dict(intents or {})
         self.is_first = is_first  # there was no earlier attempt
-        self.steps = 0  # replayed ones included, so that every attempt ends the segment at the same turn
+        self.steps = 0  # recorded ones, replayed ones included, so that every attempt ends the segment at the same turn
         self.broken: Exception | None = None  # a step could not be recorded, so the loop's result does not count
-        self._recorded = dict(steps or {})
+        self._recorded = dict(recorded or {})
         self._replays = max(self._recorded, default=0)
         self._characters = 0  # of recorded values; counted like the steps
         self._after_replay: list[Callable[[], None]] = []  # callbacks for the end of the replay
@@ -73,18 +73,17 @@ class Attempt:
         self._has_messages = has_messages
         self._task: asyncio.Task[Any] | None = None
 
-    async def step(self, name: str, function: Step) -> Mapping[str, Any]:
-        """Returns the result of `function`; a later attempt returns the recorded one. Only the segment's owner can
-        record it.
+    async def record(self, name: str, work: Work) -> Mapping[str, Any]:
+        """Does the work as a recorded step and returns its result. A later attempt returns the recorded result and does
+        nothing. Only the attempt that runs the segment can record.
         """
-
         self.steps += 1
         number = self.steps
         try:
             if (stored := self._recorded.get(number)) is not None:
                 result = self._replay(number, name, stored)
             else:
-                result = await self._run_step(number, name, function)
+                result = await self._do_and_record(number, name, work)
             self._run_after_replay()
             return result
         except Exception as error:
@@ -141,7 +140,7 @@ class Attempt:
         """Returns whether the segment ends before the next turn. Recorded steps come first: they have happened."""
         if self.steps < self._replays:
             return False
-        if self._draining or self.steps >= MOST_STEPS or self._characters >= MOST_CHARACTERS:
+        if self._draining or self.steps >= MOST_RECORDED_STEPS or self._characters >= MOST_CHARACTERS:
             return True
         return self._has_messages
 
@@ -151,7 +150,7 @@ class Attempt:
         """
         self._has_messages = True
 
-    def _replay(self, number: int, name: str, stored: StoredStep) -> Mapping[str, Any]:
+    def _replay(self, number: int, name: str, stored: RecordedStep) -> Mapping[str, Any]:
         """Returns the recorded result."""
         if stored.name != name:
             message = f"step {number} of the run was recorded as {stored.name!r}, and is now {name!r}"
@@ -163,15 +162,15 @@ class Attempt:
         self._characters += len(stored.output or "")
         return result
 
-    async def _run_step(self, number: int, name: str, function: Step) -> Mapping[str, Any]:
+    async def _do_and_record(self, number: int, name: str, work: Work) -> Mapping[str, Any]:
         if self._stopped:
             raise Stopped
         started = _milliseconds()
-        result = await function()
+        result = await work()
         run, output = self.run, _SERIALIZER.serialize(result)
         workflow = workflow_id(run.id, run.segment)
-        step = NewStep(run.id, run.segment, self.token, workflow, number, name, output, started, _milliseconds())
-        state = await self._record(step)
+        step = StepToRecord(run.id, run.segment, self.token, workflow, number, name, output, started, _milliseconds())
+        state = await self._store(step)
         if state == "lost":
             raise LostSegment(f"segment {run.segment} of run {run.id} is run by another attempt")
         if state == "taken":
@@ -180,7 +179,7 @@ class Attempt:
         self._characters += len(output)
         return result
 
-    async def _record(self, step: NewStep) -> str:
+    async def _store(self, step: StepToRecord) -> str:
         """Records a step. Waits for an unreachable database as long as it takes: the step has happened."""
         is_late = False
         while True:

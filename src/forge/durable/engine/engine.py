@@ -53,7 +53,7 @@ MOST_TRIES = 20  # of a segment: one that kills all its workers must end some da
 
 log = logging.getLogger("forge.durable")
 
-Segment = Callable[[str, int], Coroutine[Any, Any, str]]
+SegmentWorkflow = Callable[[str, int], Coroutine[Any, Any, str]]
 """The workflow: it runs a segment of a run, and returns the status of the run."""
 
 
@@ -63,14 +63,14 @@ def new_worker_id(name: str = "") -> str:
 
 
 class Engine:
-    """Runs the workflow `segment` on DBOS, on the running loop, for segments that it claims from our queues; `async
+    """Runs the workflow of segments on DBOS, on the running loop, for segments that it claims from our queues; `async
     with` launches and ends it.
     """
 
     def __init__(
         self,
         url: str,
-        segment: Segment,
+        workflow: SegmentWorkflow,
         *,
         worker: str = "",
         version: str = "",
@@ -82,7 +82,7 @@ class Engine:
         store: RunStore | None = None,
     ) -> None:
         self.url = url
-        self._segment = segment
+        self._workflow = workflow
         self.store = store or RunStore(url)
         self.worker = worker or new_worker_id()
         self.version = version or "0"
@@ -278,7 +278,7 @@ class Engine:
         try:
             # an id is used once: of a workflow that is there already, DBOS would only wait for the result
             with SetWorkflowID(_id(claim), workflow_id_reuse_policy="reject"):
-                handle = await DBOS.start_workflow_async(self._segment, claim.run, claim.segment)
+                handle = await DBOS.start_workflow_async(self._workflow, claim.run, claim.segment)
             await handle.get_result()
             self._note_end(claim, "over")
         except engine_error.DBOSWorkflowIDInUseError as error:  # such as in a database that was restored from a copy

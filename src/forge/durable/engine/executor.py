@@ -36,18 +36,25 @@ from forge.durable.engine.reconcile import (
 from forge.durable.engine.scripts import StoredJournals, is_spilled
 from forge.durable.store.encoding import result_from_json, result_to_json
 from forge.durable.store.rows import Wait
+from forge.pipeline.limit_calls import Isolate, LimitTime
 from forge.tools.run_code.journal import KeepsJournal
 
 log = logging.getLogger("forge.durable")
 
 LONGEST_REASON = 300  # characters of what a tool says when it is asked about a call
-_PARTS_OF_CALLS = ("limit_time", "isolate")  # steps that are part of the call itself
+
+PARTS_OF_A_CALL = (LimitTime.name, Isolate.name)
+"""The steps of the pipeline that are part of the call itself. The others may refuse a call, or let it wait.
+
+The intent is stored between the two. Further out, the intent of a call that only waits would say that it may have
+happened. Further in, `isolate` would pass it by: it runs the tool in another process, without the steps inside it.
+"""
 
 Done = Callable[[ToolCall, ToolResult], None]
 
 
 class RecordedExecutor(ToolExecutor):
-    """Makes every call a step. Just before a call that must not be repeated begins, its intent is stored."""
+    """Makes every call a recorded step. Just before a call that must not be repeated begins, its intent is stored."""
 
     def __init__(
         self,
@@ -62,7 +69,7 @@ class RecordedExecutor(ToolExecutor):
         self.waits: list[Wait] = []  # what calls of this segment wait for
         self._cleared: set[str] = set()  # calls of an earlier attempt that took no effect, as their tools say
         self._begun: set[str] = set()  # calls whose intent is stored, and what they call
-        self._scripts: set[str] = set()  # running scripts, whose calls are steps
+        self._scripts: set[str] = set()  # running scripts, whose calls are recorded steps
         self._one_inner_call = asyncio.Lock()
         self._script_error: BaseException | None = None  # why a script could not go on, if it is not the script's fault
 
@@ -79,8 +86,8 @@ class RecordedExecutor(ToolExecutor):
         return [results[call.id] for call in calls]
 
     async def execute_inner(self, call: InnerCall, scope: Scope) -> ToolResult:
-        """Makes the calls of a script steps of their own, one after the other, so that every attempt numbers them
-        alike. Calls of other tools are part of their step.
+        """Makes the calls of a script recorded steps of their own, one after the other, so that every attempt numbers
+        them alike. A call that another tool makes is part of that tool's recorded step.
         """
         if call.parent not in self._scripts:
             return await super().execute_inner(call, scope)
@@ -94,7 +101,7 @@ class RecordedExecutor(ToolExecutor):
                 raise
 
     def find_journals(self, call_id: str) -> StoredJournals | None:
-        """Returns where the journal of a script is kept; None for a script that is part of another step."""
+        """Returns where the journal of a script is kept; None for a script that is part of another call."""
         return StoredJournals(self.attempt) if call_id in self._scripts else None
 
     async def delegate(self, ctx: ToolContext, order: Order) -> ToolResult:
@@ -119,8 +126,8 @@ class RecordedExecutor(ToolExecutor):
             raise
 
     async def _record_intent(self, ctx: ToolContext, proceed: Next) -> ToolResult:
-        """A step: records that a call that must not be repeated is about to begin. It is inside the gate, so that a
-        call that waits for a person has not begun.
+        """A step of the pipeline: stores the intent of a call that must not be repeated, just before it begins
+        (`PARTS_OF_A_CALL` says where).
         """
         call = ctx.call
         if isinstance(ctx.tool, KeepsJournal) or self._may_be_repeated(call):
@@ -141,7 +148,7 @@ class RecordedExecutor(ToolExecutor):
         return same and await self.attempt.record_intent(call, detail, earlier.attempt)
 
     async def _run_script(self, call: ToolCall, scope: Scope) -> ToolResult:
-        """Runs a script outside of any step. It is run again by another attempt, with the recorded results."""
+        """Runs a script outside of any recorded step. It is run again by another attempt, with the recorded results."""
         self._scripts.add(call.id)
         self._script_error = None
         try:
@@ -153,7 +160,7 @@ class RecordedExecutor(ToolExecutor):
         return result
 
     async def _run_recorded(self, call: ToolCall, scope: Scope) -> ToolResult:
-        """Runs a call as a step."""
+        """Runs a call as a recorded step."""
         if isinstance(self.registry.find(call.name), KeepsJournal):
             return await self._run_script(call, scope)
         is_replayed = True
@@ -176,7 +183,7 @@ class RecordedExecutor(ToolExecutor):
 
         # a form that databases accept
         name = call.name[:64].encode("ascii", "backslashreplace").decode().replace("\0", "\\0")
-        recorded = await self.attempt.step(f"call {name}", perform)
+        recorded = await self.attempt.record(f"call {name}", perform)
         if "waiting" in recorded:
             what = dict(recorded["waiting"])
             self.waits.append(Wait(kind=what.pop("kind", ""), call=call.id, detail=what))
@@ -247,11 +254,11 @@ class RecordedExecutor(ToolExecutor):
             if answer.state == "done":
                 assert answer.result is not None
                 result = await self.pass_after(ctx, answer.result)
-                self.refuse(call, scope, result)
+                self.emit_not_run(call, scope, result)
                 return result
         counters.unknown += 1
         result = explain_unknown(unknown_result(call, "ran"), reason)
-        self.refuse(call, scope, result)
+        self.emit_not_run(call, scope, result)
         return result
 
     async def _complete_lost(self, call: ToolCall, scope: Scope) -> None:
@@ -277,6 +284,6 @@ class RecordedExecutor(ToolExecutor):
 
 
 def _insert_before_call(steps: Sequence[Step], step: Step) -> list[Step]:
-    """Inserts a step inside all steps that may refuse a call, or let it wait."""
-    place = next((index for index, one in enumerate(steps) if step_name(one) in _PARTS_OF_CALLS), len(steps))
+    """Inserts a step of the pipeline just outside those that belong to the call itself."""
+    place = next((index for index, one in enumerate(steps) if step_name(one) in PARTS_OF_A_CALL), len(steps))
     return [*steps[:place], step, *steps[place:]]

@@ -31,7 +31,7 @@ from forge.core.plain_values import text_of
 from forge.core.provider import ModelRequest, Provider, ProviderError, StreamPart
 from forge.durable.engine.attempt import Attempt, end_tasks
 from forge.durable.store import RunStore
-from forge.durable.store.events import Segment
+from forge.durable.store.events import SegmentKey
 from forge.models.http.outgoing import BrokeOff, PromptTooLong
 from forge.pipeline.trace import chat_span
 from forge.workspace.state.store import StoreError
@@ -165,7 +165,7 @@ class EventWriter:
             self._waiting.pop(recorder, None)
             self._asked.pop(recorder, None)
         taken = {recorder: recorder.take_rows() for recorder in recorders}
-        batch: dict[Segment, list[Row]] = {}
+        batch: dict[SegmentKey, list[Row]] = {}
         for recorder, (rows, _) in taken.items():
             batch.setdefault((recorder.run, recorder.segment), []).extend(rows)
         self._written = set(recorders)
@@ -184,7 +184,7 @@ class EventWriter:
         if asked is not None and asked.run in missing:
             raise missing[asked.run]
 
-    def _add(self, batch: Mapping[Segment, Sequence[Row]]) -> dict[str, StoreError]:
+    def _add(self, batch: Mapping[SegmentKey, Sequence[Row]]) -> dict[str, StoreError]:
         store = self._store()
         return store.add_events_of(batch) if batch and store is not None else {}
 
@@ -251,7 +251,7 @@ class RecordedProvider:
     async def stream(self, request: ModelRequest) -> AsyncIterator[StreamPart]:
         parts: asyncio.Queue[StreamPart | None] = asyncio.Queue()
         name = "model" if request.tools else "model alone"  # distinguishes a summary from a turn
-        asking = asyncio.ensure_future(self._attempt.step(name, lambda: self._ask_traced(request, parts)))
+        asking = asyncio.ensure_future(self._attempt.record(name, lambda: self._ask_traced(request, parts)))
         asking.add_done_callback(lambda _: parts.put_nowait(None))
         try:
             while (part := await parts.get()) is not None:

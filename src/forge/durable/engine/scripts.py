@@ -29,7 +29,7 @@ class StoredJournals:
         stored = await in_thread(lambda: self._read(key))
         if stored is not None:
             return stored
-        begun = await self._attempt.step("script", _begin)  # every attempt has the same clock
+        begun = await self._attempt.record("script", _begin)  # every attempt has the same clock
         return Journal(started=datetime.fromisoformat(begun["started"]))
 
     async def save(self, key: str, journal: Journal) -> None:

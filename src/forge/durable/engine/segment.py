@@ -36,7 +36,7 @@ from forge.durable.engine.executor import RecordedExecutor
 from forge.durable.engine.follow_up import follow_up
 from forge.durable.engine.recorder import RecordedProvider, Recorder
 from forge.durable.engine.scripts import restore_spilled
-from forge.durable.engine.start_segments import SEGMENT, workflow_id
+from forge.durable.engine.start_segments import SEGMENT_WORKFLOW, workflow_id
 from forge.durable.engine.tracing import segment_span
 from forge.durable.engine.wait_tool import WAITED, remember_waits
 from forge.durable.store.database import is_away
@@ -49,8 +49,8 @@ LOST = "lost"  # another worker runs the segment
 log = logging.getLogger("forge.durable")
 
 
-@DBOS.workflow(name=SEGMENT)
-async def segment(run_id: str, number: int) -> str:
+@DBOS.workflow(name=SEGMENT_WORKFLOW)
+async def segment_workflow(run_id: str, number: int) -> str:
     """Runs a segment: begun once, and again, as another workflow, by a worker that takes it over."""
     engine = running_engine()
     try:
@@ -80,13 +80,15 @@ async def perform(context: WorkerContext, run_id: str, number: int) -> str:
         return "over"  # the run or the segment is over
     if begun.queued_seconds is not None:
         context.counters.add_wait(begun.run.queue, begun.queued_seconds)
-    steps = {} if begun.is_first else await in_thread(lambda: store.list_steps(workflow_id(run_id, number)))
-    attempt = Attempt(begun.run, context, token, steps, begun.intents, begun.is_first, has_messages=begun.has_messages)
+    recorded = {} if begun.is_first else await in_thread(lambda: store.list_steps(workflow_id(run_id, number)))
+    attempt = Attempt(
+        begun.run, context, token, recorded, begun.intents, begun.is_first, has_messages=begun.has_messages
+    )
     running_attempts[run_id] = attempt
     current.set(attempt)
     try:
         with segment_span(attempt.run, context.worker) as record_outcome:
-            outcome = await _run_segment(attempt)
+            outcome = await _drive(attempt)
             record_outcome(outcome)
         closed: RunInfo | None = await in_thread(lambda: store.close_attempt(run_id, number, outcome, token))
     except LostSegment:
@@ -102,7 +104,7 @@ async def perform(context: WorkerContext, run_id: str, number: int) -> str:
     return closed.status
 
 
-async def _run_segment(attempt: Attempt) -> Outcome:
+async def _drive(attempt: Attempt) -> Outcome:
     """Returns the segment's outcome; raises only if another worker took the segment, or the database is unreachable."""
     driven = None
     try:
@@ -113,7 +115,7 @@ async def _run_segment(attempt: Attempt) -> Outcome:
         if attempt.run.segment > 1 or not attempt.is_first:  # else there is no file yet
             await in_thread(lambda: restore_spilled(attempt, scope.workspace))
         await agent.registry.ready(scope)
-        driven = SegmentRun(attempt, agent, scope, history)
+        driven = DrivenSegment(attempt, agent, scope, history)
         outcome = await driven.outcome()
     except Exception as error:  # a run must end, even if Forge or the engine fails
         if is_away(error) or isinstance(error, LostSegment):
@@ -139,8 +141,8 @@ def _failure(run: RunInfo, error: Exception) -> Failure:
     return Failure(f"the run could not continue: {text_of(error)}", suggestion=again)
 
 
-class SegmentRun:
-    """A running segment: its conversation, its loop, its usage."""
+class DrivenSegment:
+    """A segment that an attempt drives: its conversation, its loop, its usage."""
 
     def __init__(self, attempt: Attempt, agent: Agent, scope: Scope, history: list[Message]) -> None:
         self.attempt, self.agent, self.run = attempt, agent, attempt.run
@@ -259,7 +261,7 @@ class SegmentRun:
             not_started=[call.id for call in unanswered_calls(self.conversation.messages)],  # calls that waited
             pause=self.attempt.pause,
             announce=False,
-            record=self.attempt.step,
+            record=self.attempt.record,
             spent=self.spent,
         )
         return await agent.drive(

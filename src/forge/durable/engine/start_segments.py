@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dbos import DBOSClient
 
 
-SEGMENT = "forge_segment"
+SEGMENT_WORKFLOW = "forge_segment"  # the name of the workflow in DBOS's tables
 
 on_start: set[Callable[[], None]] = set()
 """Callbacks of this process for a newly queued segment."""

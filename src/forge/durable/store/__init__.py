@@ -16,7 +16,7 @@ from forge.durable.store import check_input, events, inbox, questions, steps
 from forge.durable.store import find as _find
 from forge.durable.store import run_lifecycle as run_rows
 from forge.durable.store.database import PATIENCE, Database
-from forge.durable.store.events import NewEvents, Segment
+from forge.durable.store.events import NewEvents, SegmentKey
 from forge.durable.store.migrate import prepare, refuse_newer, update
 from forge.durable.store.remove import remove_run
 from forge.durable.store.rows import NewRun, Outcome, Question, RunInfo, Status, Wait
@@ -32,7 +32,7 @@ Questions = list[Question]
 Numbered = list[tuple[int, dict[str, Any]]]
 Files = list[tuple[str, int]]
 Statuses = Sequence[Status]
-Steps = dict[int, steps.StoredStep]
+Steps = dict[int, steps.RecordedStep]
 _NOBODY = inbox.CalledRuns(frozenset(), frozenset())
 
 
@@ -193,7 +193,7 @@ class RunStore:
         """Returns the steps that earlier attempts at a segment recorded, by their numbers."""
         return self.database.read(lambda connection: steps.list_steps(connection, workflow))
 
-    def record_step(self, step: steps.NewStep) -> steps.State:
+    def record_step(self, step: steps.StepToRecord) -> steps.State:
         """Records a step of a segment, if its attempt still runs the segment."""
         return self.database.write_once(lambda connection: steps.record_step(connection, step))
 
@@ -324,7 +324,7 @@ class RunStore:
         for error in self.add_events_of({(run_id, segment): new}).values() if new else ():
             raise error
 
-    def add_events_of(self, batch: Mapping[Segment, NewEvents]) -> dict[str, StoreError]:
+    def add_events_of(self, batch: Mapping[SegmentKey, NewEvents]) -> dict[str, StoreError]:
         """Does the same for segments of several runs; returns errors for runs that do not exist."""
         remembered = self._event_keys
         added = self.database.write(lambda connection: events.add_events(connection, batch, remembered), lasting=False)

@@ -42,7 +42,7 @@ NewEvent = tuple[str | None, Mapping[str, Any]]
 
 NewEvents = Sequence[NewEvent]
 
-Segment = tuple[str, int]
+SegmentKey = tuple[str, int]
 """A run and the number of a segment."""
 
 
@@ -61,7 +61,9 @@ class Added(NamedTuple):
     errors: dict[str, StoreError]  # for runs that do not exist
     before: dict[str, int]  # the last rows of runs, before and after it
     after: dict[str, int]
-    keys: dict[Segment, tuple[set[str], set[str]]]  # of each segment, those that were stored before, and the new ones
+    keys: dict[
+        SegmentKey, tuple[set[str], set[str]]
+    ]  # of each segment, those that were stored before, and the new ones
 
 
 class EventKeys:
@@ -74,7 +76,7 @@ class EventKeys:
         self._runs: OrderedDict[str, tuple[int, dict[int, set[str]]]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def known(self, segment: Segment, last: int) -> set[str] | None:
+    def known(self, segment: SegmentKey, last: int) -> set[str] | None:
         """Returns the keys of a segment; None if they must be read."""
         run, number = segment
         with self._lock:
@@ -96,15 +98,15 @@ class EventKeys:
                 self._runs.popitem(last=False)
 
 
-def add_events(connection: sa.Connection, batch: Mapping[Segment, NewEvents], remembered: EventKeys) -> Added:
+def add_events(connection: sa.Connection, batch: Mapping[SegmentKey, NewEvents], remembered: EventKeys) -> Added:
     """Adds events of several runs. Those whose keys are stored already are left out."""
     names = list(dict.fromkeys(run for run, _ in batch))
     lock_events(connection, *names)
     last = sa.select(sa.func.max(events.c.number)).where(events.c.run == runs.c.id).scalar_subquery()
     found = connection.execute(sa.select(runs.c.id, sa.func.coalesce(last, 0)).where(runs.c.id.in_(names)))
     before: dict[str, int] = {row[0]: row[1] for row in found}
-    keys: dict[Segment, tuple[set[str], set[str]]] = {}
-    new: dict[Segment, NewEvents] = {}
+    keys: dict[SegmentKey, tuple[set[str], set[str]]] = {}
+    new: dict[SegmentKey, NewEvents] = {}
     for segment, wanted in batch.items():
         run, _ = segment
         if run not in before:
@@ -118,7 +120,7 @@ def add_events(connection: sa.Connection, batch: Mapping[Segment, NewEvents], re
     return Added({run: missing_error(connection, run) for run in names if run not in before}, before, after, keys)
 
 
-def insert_events(connection: sa.Connection, batch: Mapping[Segment, NewEvents]) -> dict[str, int]:
+def insert_events(connection: sa.Connection, batch: Mapping[SegmentKey, NewEvents]) -> dict[str, int]:
     """Inserts events of runs that exist, and returns the last row of each. Lock their numbering first."""
     rows = [
         {"run": run, "segment": segment, "size": len(lines), "packed": pack(lines)}
@@ -190,7 +192,7 @@ def read_event(connection: sa.Connection, ids: Sequence[str], number: int) -> St
     return found[0] if found and found[0].number == number else None
 
 
-def find_event(connection: sa.Connection, segment: Segment, key: str) -> dict[str, Any] | None:
+def find_event(connection: sa.Connection, segment: SegmentKey, key: str) -> dict[str, Any] | None:
     """Finds an event of a segment by its key."""
     wanted = _shorten(key)
     text = next((one for stored, one in _lines_of(connection, segment) if stored == wanted), None)
@@ -270,11 +272,11 @@ def _leave_out(wanted: NewEvents, old: set[str]) -> tuple[list[NewEvent], set[st
     return found, added
 
 
-def _read_keys(connection: sa.Connection, segment: Segment) -> Iterator[str]:
+def _read_keys(connection: sa.Connection, segment: SegmentKey) -> Iterator[str]:
     yield from (key for key, _ in _lines_of(connection, segment) if key is not None)
 
 
-def _lines_of(connection: sa.Connection, segment: Segment) -> Iterator[tuple[str | None, str]]:
+def _lines_of(connection: sa.Connection, segment: SegmentKey) -> Iterator[tuple[str | None, str]]:
     run, number = segment
     query = sa.select(events.c.packed).where(events.c.run == run, events.c.segment == number)
     for packed in connection.execute(query).scalars():

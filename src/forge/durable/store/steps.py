@@ -27,7 +27,7 @@ segment.
 """
 
 
-class StoredStep(NamedTuple):
+class RecordedStep(NamedTuple):
     """A step that an earlier attempt recorded."""
 
     name: str
@@ -35,7 +35,7 @@ class StoredStep(NamedTuple):
     serialization: str | None
 
 
-class NewStep(NamedTuple):
+class StepToRecord(NamedTuple):
     """A step to record. `run`, `segment` and `attempt` say who may."""
 
     run: str
@@ -49,15 +49,15 @@ class NewStep(NamedTuple):
     completed: int
 
 
-def list_steps(connection: sa.Connection, workflow: str) -> dict[int, StoredStep]:
+def list_steps(connection: sa.Connection, workflow: str) -> dict[int, RecordedStep]:
     """Returns the recorded steps of a workflow by their numbers."""
     columns = "function_id, function_name, output, serialization"
     query = f"SELECT {columns} FROM {_table(connection)} WHERE workflow_uuid = :workflow"  # noqa: S608 - all of it is ours
     rows = connection.execute(sa.text(query), {"workflow": workflow})
-    return {number: StoredStep(*row) for number, *row in rows}
+    return {number: RecordedStep(*row) for number, *row in rows}
 
 
-def record_step(connection: sa.Connection, step: NewStep) -> State:
+def record_step(connection: sa.Connection, step: StepToRecord) -> State:
     """Records a step if its attempt still runs the segment. One statement decides, also outside of a transaction."""
     is_sqlite = connection.dialect.name == "sqlite"
     values: dict[str, Any] = step._asdict()
@@ -68,7 +68,7 @@ def record_step(connection: sa.Connection, step: NewStep) -> State:
     return _find_state(connection, step)
 
 
-def _find_state(connection: sa.Connection, step: NewStep) -> State:
+def _find_state(connection: sa.Connection, step: StepToRecord) -> State:
     """Finds why a step was not inserted: it was before, if the connection broke at the commit."""
     found = list_steps(connection, step.workflow).get(step.number)
     if found is not None and (found.name, found.output) == (step.name, step.output):

@@ -18,11 +18,11 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.plain_values import brief, text_of
 from forge.durable.client.pruning import Retention
-from forge.durable.engine import segment as workflow
 from forge.durable.engine.agents import OfferedTools, list_runnable
 from forge.durable.engine.attempt import Models, WatchActivity, end_tasks, note_messages, running_attempts
 from forge.durable.engine.engine import Engine, new_worker_id
 from forge.durable.engine.queues import DEFAULT, QueueLimits
+from forge.durable.engine.segment import segment_workflow
 from forge.durable.engine.session_programs import SessionPrograms
 from forge.durable.monitor.health import HealthServer, ServedAddress
 from forge.durable.monitor.metrics import Counters, WorkerState, read_load
@@ -342,7 +342,7 @@ class Worker:
         settings = self.settings
         self.engine = Engine(
             self._database,
-            workflow.segment,
+            segment_workflow,
             worker=new_worker_id(settings.name),
             version=settings.version,
             queues=settings.queues,
