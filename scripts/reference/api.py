@@ -46,7 +46,8 @@ TOPICS = {
         events.RunFinished events.SessionTitled events.EventsMissed
     """,
     "Calls without an agent": """
-        pipeline.standard_executor pipeline.standard_steps pipeline.ToolExecutor pipeline.Step pipeline.Next dry_run
+        pipeline.standard_executor pipeline.standard_steps pipeline.ToolExecutor pipeline.Step pipeline.StepObject
+        pipeline.Next dry_run
     """,
     "Evaluation": """
         evaluation.evaluate evaluation.EvalCase evaluation.EvalExpect evaluation.EvalReport evaluation.EvalRun

@@ -13,7 +13,7 @@ from forge.core.provider import ProviderError
 from forge.core.tool import Tool
 from forge.events import ToolCompleted
 from forge.models.scripted import Turn
-from forge.pipeline import standard_executor
+from forge.pipeline import StepObject, standard_executor
 from forge.process.running.jobs import list_jobs
 from forge.tools.bash import Bash, BashJobs
 from forge.tools.file_edit import FileEdit
@@ -263,9 +263,11 @@ async def test_a_long_lived_agent_keeps_nothing_of_runs_that_are_over(tmp_path):
     (tmp_path / "a.txt").write_text("old\n")
     ended: list[str] = []
 
-    class Step:
+    class Step(StepObject):
         name = "notes ends"
-        forget = staticmethod(ended.append)
+
+        def forget(self, session_id):
+            ended.append(session_id)
 
         async def __call__(self, ctx, proceed):
             return await proceed(ctx)

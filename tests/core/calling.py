@@ -18,8 +18,9 @@ from forge.core.activity import ActivityStream
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind
 from forge.core.events import Event, ToolFinished, ToolStarted
+from forge.core.execution.chain import Next, Step
 from forge.core.execution.deadline import Deadline, DeadlinePassed
-from forge.core.executor import Next, Step, ToolExecutor
+from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult

@@ -10,6 +10,7 @@ import pytest
 
 from forge.core.context import ToolContext
 from forge.core.events import ToolCompleted
+from forge.core.execution.chain import StepObject
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
@@ -240,7 +241,7 @@ async def test_a_listener_may_call_the_tool_again_when_it_completes():
 
 
 async def test_steps_that_look_see_what_comes_later():
-    class Shouts:
+    class Shouts(StepObject):
         name = "shouts"
 
         def after(self, ctx, result):
@@ -256,7 +257,7 @@ async def test_steps_that_look_see_what_comes_later():
 
 
 async def test_a_looking_step_that_fails_does_not_lose_the_completion():
-    class Breaks:
+    class Breaks(StepObject):
         name = "breaks"
 
         def after(self, ctx, result):

@@ -19,6 +19,7 @@ from forge.core.activity import ActivityStream
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ToolFailed, ToolFinished, ToolOutput
+from forge.core.execution.chain import StepObject
 from forge.core.execution.deadline import Deadline
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
@@ -672,7 +673,7 @@ async def late_three() -> int:
     return 3
 
 
-class Looks:
+class Looks(StepObject):
     """A step that only looks at results."""
 
     name = "looks"
@@ -781,11 +782,15 @@ def test_a_step_may_answer_itself_or_change_the_result():
 def test_a_step_that_does_not_apply_is_not_in_the_way():
     notes = []
 
-    async def step(ctx, proceed):
-        notes.append(ctx.spec.name)
-        return await proceed(ctx)
+    class Writes(StepObject):
+        def applies(self, spec):
+            return "write" in spec.permissions
 
-    step.applies = lambda spec: "write" in spec.permissions  # type: ignore[attr-defined]
+        async def __call__(self, ctx, proceed):
+            notes.append(ctx.spec.name)
+            return await proceed(ctx)
+
+    step = Writes()
 
     def reads() -> str:
         """Read."""
@@ -902,7 +907,7 @@ def test_a_step_that_looks_sees_every_refusal_wherever_it_stands():
 def test_a_step_around_calls_looks_at_what_never_reached_it():
     seen: list[str] = []
 
-    class Both:
+    class Both(StepObject):
         name = "both"
 
         async def __call__(self, ctx, proceed):
@@ -938,8 +943,28 @@ def test_a_looking_step_that_fails_does_not_lose_the_refusal():
 
 
 def test_what_is_no_step_is_refused_with_what_a_step_is():
+    class Unrelated:
+        """Its `after` would never be called: it may be what masks results."""
+
+        async def __call__(self, ctx, proceed):
+            return await proceed(ctx)
+
+        def after(self, ctx, result):
+            return result
+
+    class Empty(StepObject):
+        pass
+
+    class Whole(StepObject, Unrelated):
+        after = Unrelated.after
+
     with pytest.raises(TypeError, match="is no step: pass a function"):
         executor(three, steps=[object()])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="or an object of a subclass of StepObject"):
+        executor(three, steps=[Unrelated()])
+    with pytest.raises(TypeError, match="is no step: define"):
+        executor(three, steps=[Empty()])
+    assert call(three, steps=[Whole()]).for_llm == "3"
 
 
 def test_forgetting_reaches_the_steps_that_remember():

@@ -10,7 +10,8 @@ import pytest
 
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ToolError, add_until_then
-from forge.core.executor import Step, ToolExecutor
+from forge.core.execution.chain import Step
+from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.core.result import Attachment, ToolResult

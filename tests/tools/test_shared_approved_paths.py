@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from forge.core.context import Scope, ToolContext
-from forge.core.executor import Next, ToolExecutor
+from forge.core.execution.chain import Next
+from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ToolError
-from forge.core.executor import Next, ToolExecutor
+from forge.core.execution.chain import Next
+from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult

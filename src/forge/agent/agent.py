@@ -50,8 +50,9 @@ from forge.core.check_definition import check_listed, check_settings
 from forge.core.context import Scope, new_session
 from forge.core.errors import DefinitionError, DuplicateToolError, ErrorKind, ToolError
 from forge.core.events import Event, RunFinished, RunStarted
+from forge.core.execution.chain import Step
 from forge.core.execution.threads import in_thread
-from forge.core.executor import Step, ToolExecutor
+from forge.core.executor import ToolExecutor
 from forge.core.messages import Message, ToolCall, unanswered_calls
 from forge.core.provider import Provider, window_of
 from forge.core.registry import ToolRegistry, ToolSource, mount_source

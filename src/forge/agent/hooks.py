@@ -16,9 +16,9 @@ from forge.agent.labels import NOT_FROM_PERSON
 from forge.core.arguments.names import near
 from forge.core.context import DepsT, RunContext, Scope, ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError, Waiting, is_interrupt
+from forge.core.execution.chain import Next, Step, StepObject, step_name
 from forge.core.execution.deadline import Deadline, DeadlinePassed
 from forge.core.execution.threads import in_thread
-from forge.core.executor import Next, Step, step_name
 from forge.core.messages import Message
 from forge.core.plain_values import plain, text_of
 from forge.core.registry import ToolRegistry
@@ -339,7 +339,7 @@ class Hooks:
 # The hooks of calls: a step.
 
 
-class CallHooks:
+class CallHooks(StepObject):
     """Calls the hooks of calls. A hook that fails, hangs or answers nonsense refuses the call."""
 
     name = "hooks"
@@ -400,7 +400,7 @@ class CallHooks:
         return result
 
 
-class _ScreenHooked:
+class _ScreenHooked(StepObject):
     """Screens what hooks write by the guardrails of output, as they screen what tools write."""
 
     name = "guard"

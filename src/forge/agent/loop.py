@@ -30,7 +30,8 @@ from forge.core.events import (
     ToolStarted,
     TurnFinished,
 )
-from forge.core.executor import GuardStep, Next, Step, ToolExecutor
+from forge.core.execution.chain import Next, Step, StepObject
+from forge.core.executor import ToolExecutor
 from forge.core.messages import (
     BACKGROUND,
     FOUND,
@@ -226,8 +227,9 @@ async def _run_until_end(run: Run) -> RunResult:
 async def _offer_server_tools(run: Run, tools: Sequence[ServerTool]) -> Failure | None:
     """Lets the rules judge each tool, once a run: the provider asks nobody about its calls. Returns what is wrong."""
     label = name_model(run.provider)[0]
-    steps: list[Any] = [_ask_hooks(step) for step in run.executor.steps if isinstance(step, CallHooks)]
-    steps += [_ask_nobody(run, step) for step in run.executor.steps if isinstance(step, GuardStep | GuardEgress)]
+    steps: list[Step] = [_ask_hooks(step) for step in run.executor.steps if isinstance(step, CallHooks)]
+    judges = [step for step in run.executor.steps if isinstance(step, StepObject)]
+    steps += [_ask_nobody(run, step) for step in judges if step.gate is not None or isinstance(step, GuardEgress)]
     for tool in tools:
         if missing := explain_server_tool(run.provider, tool):
             advice = "Leave it out of server_tools, or choose another model."
@@ -256,11 +258,10 @@ def _ask_hooks(hooks: CallHooks) -> Step:
     return ask_hooks
 
 
-def _ask_nobody(run: Run, step: GuardStep | GuardEgress) -> Any:
+def _ask_nobody(run: Run, step: StepObject) -> StepObject:
     """Returns the step that judges a tool. A stored run would wait for each answer anew, so there nobody is asked."""
-    gate = step.gate if isinstance(step, GuardStep) else None
     is_stored = run.settings.pause is not None
-    return Authorize(PolicyGate(gate.policy, nobody)) if is_stored and isinstance(gate, PolicyGate) else step
+    return Authorize(PolicyGate(step.gate.policy, nobody)) if is_stored and isinstance(step.gate, PolicyGate) else step
 
 
 def _take_server_calls(run: Run, reply: Message, calls: Sequence[Mapping[str, Any]]) -> Message:

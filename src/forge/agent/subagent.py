@@ -24,7 +24,8 @@ from forge.core.arguments.names import near
 from forge.core.context import ClosedGate, Scope, ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.execution.background import BackgroundWork
-from forge.core.executor import Step, ToolExecutor
+from forge.core.execution.chain import Step
+from forge.core.executor import ToolExecutor
 from forge.core.messages import Message
 from forge.core.provider import Provider
 from forge.core.registry import ToolRegistry

@@ -4,89 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from traceback import format_exception
-from typing import Any, Protocol
+from typing import Any
 
 from forge.core.activity import ActivityStream
 from forge.core.arguments.read import Repaired
-from forge.core.context import Gate, Scope, ToolContext
-from forge.core.errors import ErrorKind, ToolError, Waiting, find_until_then, is_interrupt
+from forge.core.context import Scope, ToolContext
+from forge.core.errors import ErrorKind, ToolError, Waiting, find_until_then
 from forge.core.events import ToolCompleted, ToolFailed, ToolFinished, ToolStarted
 from forge.core.execution.background import BackgroundWork
-from forge.core.execution.deadline import Deadline, DeadlinePassed, is_cancelled_itself
+from forge.core.execution.chain import (
+    After,
+    Next,
+    Step,
+    StepObject,
+    check_step,
+    comes_from_outside,
+    compose,
+    log,
+    log_call,
+    pass_result,
+    result_of_error,
+)
+from forge.core.execution.deadline import Deadline, DeadlinePassed
 from forge.core.execution.session_programs import end_started
 from forge.core.messages import InnerCall, ToolCall, render_call
-from forge.core.plain_values import text_of
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
 from forge.core.tool import Tool
 
-log = logging.getLogger("forge.tools")
-logging.getLogger("forge").addHandler(logging.NullHandler())  # silent unless an application sets up logging
-_LONGEST_NAME = 80  # characters of a tool's name in the log
-
 _NOT_YET: Mapping[str, Any] = {}  # the arguments before they are parsed
-
-Next = Callable[[ToolContext], Coroutine[Any, Any, ToolResult]]
-"""The rest of the chain that a step calls: `await proceed(ctx)` returns the result.
-
-Example:
-    >>> async def quiet(ctx: ToolContext, proceed: Next) -> ToolResult:
-    ...     return await proceed(ctx)
-"""
-
-
-class Around(Protocol):
-    """A step around every call: looks, changes the context, calls `proceed`, looks at the result.
-
-    A plain function `async (ctx, proceed) -> ToolResult` is such a step, too. An object may also have `applies(spec)`:
-    asked once per tool, and False leaves the step out; `forget(session_id)`: forget a session, or with "" all of them;
-    `before_inner(ctx)`: asked about a tool that is called through another one, such as `mcp_call`; and `after`, for
-    results that do not pass `__call__`: of calls that are refused further out, and of background work.
-    """
-
-    name: str
-
-    async def __call__(self, ctx: ToolContext, proceed: Next) -> ToolResult: ...
-
-
-class After(Protocol):
-    """A step that only looks at results: at every one, refusals and the results of background work included.
-
-    Returns the result, a changed one, or a coroutine that returns one. It may also have `applies` and `forget`.
-    """
-
-    name: str
-
-    def after(self, ctx: ToolContext, result: ToolResult) -> ToolResult | Awaitable[ToolResult]: ...
-
-
-class GuardStep:
-    """A step that decides about calls. Tools that need no permission may ask the person through its gate, too."""
-
-    gate: Gate
-
-
-Step = Callable[[ToolContext, Next], Awaitable[ToolResult]] | Around | After
-"""One concern of every call: a function, or an object that is called around it or after it.
-
-Example:
-    >>> async def shout(ctx: ToolContext, proceed: Next) -> ToolResult:
-    ...     result = await proceed(ctx)
-    ...     return ToolResult.text(result.for_llm.upper())
-    >>> step: Step = shout
-"""
-Look = Callable[[ToolContext, ToolResult], ToolResult | Awaitable[ToolResult]]
-
-
-def step_name(step: Step) -> str:
-    """Returns the name of a step: its `name`, or that of the function."""
-    return str(getattr(step, "name", "") or getattr(step, "__name__", type(step).__name__))
 
 
 @dataclass(slots=True, eq=False)
@@ -95,7 +45,7 @@ class _ToolChain:
 
     tool: Tool
     run: Next
-    afters: tuple[Look, ...]  # for results that did not come from `run`
+    afters: tuple[After, ...]  # for results that did not come from `run`
     late: bool  # it may have to be initialised first
 
 
@@ -130,17 +80,13 @@ class ToolExecutor:
         self.registry = registry
         self.steps = tuple(steps)
         for step in self.steps:
-            if not callable(step) and not hasattr(step, "after"):
-                raise TypeError(
-                    f"{step!r} is no step: pass a function `async (ctx, proceed)`, or an object with `after`"
-                )
+            check_step(step)
         self.secrets = secrets if secrets is not None else Secrets()
         self.activity = activity if activity is not None else ActivityStream(self.secrets)
         self.activity.secrets.include(self.secrets)  # a custom stream shows no secret of these tools
-        self.background = background if background is not None else BackgroundWork(self._complete, _result_of_error)
-        every: Iterable[object] = self.steps
-        self.gate = next((step.gate for step in every if isinstance(step, GuardStep)), None)
-        self.before_inner = tuple(ask for one in every if (ask := getattr(one, "before_inner", None)) is not None)
+        self.background = background if background is not None else BackgroundWork(self._complete, result_of_error)
+        self._objects = tuple(step for step in self.steps if isinstance(step, StepObject))
+        self.gate = next((step.gate for step in self._objects if step.gate is not None), None)
         self.cleared_turns = 0
         self._entries: dict[str, _ToolChain] = {}
         self._version = registry.version
@@ -170,11 +116,11 @@ class ToolExecutor:
         except BaseException as error:
             if self.background.offered:
                 self.background.end_call(ctx, pending=False)
-            if _comes_from_outside(error):
+            if comes_from_outside(error):
                 if watched:
                     self._end_call(ctx, _result_of_cancel(ctx, error), started)
                 raise
-            result = await _pass(ctx, _result_of_error(ctx, error), entry.afters)
+            result = await pass_result(ctx, result_of_error(ctx, error), entry.afters)
         if watched:
             self._end_call(ctx, result, started)
         return result
@@ -252,9 +198,12 @@ class ToolExecutor:
 
     def clear_state(self, session_id: str = "") -> None:
         """Forgets everything that steps remember of a session: repeats, loops, files, limits."""
-        for step in self.steps:
-            if hasattr(step, "forget"):
-                step.forget(session_id)
+        for step in self._objects:
+            step.forget(session_id)
+
+    async def before_inner(self, ctx: ToolContext) -> list[str]:
+        """Lets the steps judge a tool that is called through another one. Returns their notes for the model."""
+        return [note for step in self._objects for note in await step.before_inner(ctx)]
 
     async def _initialise(self, ctx: ToolContext) -> _ToolChain:
         """Makes a tool ready and composes its chain again: its spec is known only now, or is another than before."""
@@ -275,29 +224,29 @@ class ToolExecutor:
             self.activity.attach()
             self._loop = asyncio.get_running_loop()
         ctx.emit(ToolStarted(ctx.call))
-        _log(ctx, logging.DEBUG, "%s started")
+        log_call(ctx, logging.DEBUG, "%s started")
         return time.perf_counter()
 
     def _end_call(self, ctx: ToolContext, result: ToolResult, started: float) -> None:
         seconds = time.perf_counter() - started
         if result.failure is not None and isinstance(result.failure.cause, Waiting):
-            _log(ctx, logging.INFO, "%s waits: %s", result.failure.message)
+            log_call(ctx, logging.INFO, "%s waits: %s", result.failure.message)
         elif result.failure is not None:
             ctx.emit(ToolFailed(ctx.call, result.failure.message, str(result.failure.kind)))
             words = self.secrets.mask_all(result.failure.message)
-            _log(ctx, logging.WARNING, "%s failed after %.3f s: %s (%s)", seconds, words, result.failure.kind)
+            log_call(ctx, logging.WARNING, "%s failed after %.3f s: %s (%s)", seconds, words, result.failure.kind)
         else:
-            _log(ctx, logging.INFO, "%s finished in %.3f s", seconds)
+            log_call(ctx, logging.INFO, "%s finished in %.3f s", seconds)
         ctx.emit(ToolFinished(ctx.call, result.success, result, seconds))
 
     async def pass_after(self, ctx: ToolContext, result: ToolResult) -> ToolResult:
         """Passes a result that did not come from running the tool through the steps that look at results."""
-        return await _pass(ctx, result, self._find_chain(ctx.call.name).afters)
+        return await pass_result(ctx, result, self._find_chain(ctx.call.name).afters)
 
     async def _complete(self, ctx: ToolContext, result: ToolResult) -> None:
         """Passes the result of completed background work through the steps, then emits it."""
         result = await self.pass_after(ctx.replace(completes=True), result)
-        _log(ctx, logging.INFO, "%s completed in the background")
+        log_call(ctx, logging.INFO, "%s completed in the background")
         self.background.keep_completed(ctx, result)
         ctx.emit(ToolCompleted(ctx.call, result))
 
@@ -306,8 +255,7 @@ class ToolExecutor:
         if self._version != self.registry.version:
             self._entries, self._version = {}, self.registry.version
         tool = self.registry.find(name)
-        steps = [step for step in self.steps if not hasattr(step, "applies") or step.applies(tool.spec)]
-        run, afters = _compose(steps, _make_innermost(tool))
+        run, afters = compose(self.steps, tool)
         entry = _ToolChain(tool, run, afters, not tool.is_ready or tool._follows)
         if name in self.registry or tool.spec.name in self.registry:
             self._entries[name] = entry
@@ -333,47 +281,6 @@ class ToolExecutor:
         return f"<{type(self).__name__} of {len(self.registry)} tools, {len(self.steps)} steps>"
 
 
-def _make_innermost(tool: Tool) -> Next:
-    """Makes the call of the tool itself. Any exception becomes a result: SystemExit ends the call, not the program."""
-
-    async def invoke(ctx: ToolContext) -> ToolResult:
-        try:
-            result = await tool.invoke(ctx.arguments, ctx)
-            if isinstance(result, ToolResult):
-                return result
-            raise TypeError(f"its invoke returned {type(result).__name__} instead of a ToolResult")
-        except BaseException as error:
-            if _comes_from_outside(error):
-                ctx.cancelled = True
-                raise
-            return _result_of_error(ctx, error)
-
-    return invoke
-
-
-def _comes_from_outside(error: BaseException) -> bool:
-    """Returns whether the error came from outside: a cancelled task, Ctrl-C, or a closed coroutine.
-
-    An exception that a tool or a step raises is a failed call, `SystemExit` and its like included.
-    """
-    if isinstance(error, Exception):
-        return False
-    if isinstance(error, asyncio.CancelledError):
-        return is_cancelled_itself()
-    return is_interrupt(error)
-
-
-def _name_for_log(ctx: ToolContext) -> str:
-    return ctx.activity.secrets.mask_all(ctx.call.name[:_LONGEST_NAME])
-
-
-def _log(ctx: ToolContext, level: int, words: str, *values: object) -> None:
-    """Logs something about a call. The record has its tool and its session, for logs that machines read."""
-    if log.isEnabledFor(level):
-        name = _name_for_log(ctx)
-        log.log(level, words, name, *values, extra={"tool": name, "session": ctx.scope.session_id})
-
-
 def _note_repairs(result: ToolResult, arguments: Repaired) -> ToolResult:
     return result.with_data(repaired=arguments.repaired)
 
@@ -386,75 +293,3 @@ def _result_of_cancel(ctx: ToolContext, error: BaseException) -> ToolResult:
     if until_then is None:
         return failed
     return replace(failed, for_llm=f"{failed.for_llm}\n{until_then.for_llm}", data=until_then.data)
-
-
-def _result_of_error(ctx: ToolContext, error: BaseException) -> ToolResult:
-    if isinstance(error, asyncio.CancelledError):
-        error = ToolError("it cancelled itself", ErrorKind.CANCELLED)
-    if isinstance(error, ToolError) or ctx.spec.expose_errors:
-        return ToolResult.failed(error, during=render_call(ctx.call))
-    log_id = os.urandom(4).hex()
-    trace = "".join(format_exception(error))
-    _log(ctx, logging.ERROR, f"error {log_id} in %s:\n%s", ctx.activity.secrets.mask_all(trace))
-    return ToolResult.failed(error, during=render_call(ctx.call), log_id=log_id)
-
-
-def _compose(steps: Sequence[Step], innermost: Next) -> tuple[Next, tuple[Look, ...]]:
-    """Puts the steps around the innermost call. Also returns their `after`s, innermost first."""
-    run, inside, neighbours = innermost, list[Look](), list[Look]()
-    for step in reversed(steps):
-        after: Look | None = getattr(step, "after", None)
-        if after is not None:
-            inside.append(after)
-        if not callable(step):
-            neighbours.append(step.after)
-            continue
-        if neighbours:
-            run, neighbours = _look_after(run, tuple(neighbours)), []
-        run = _go_around(step, run, tuple(inside))
-    return _look_after(run, tuple(neighbours)) if neighbours else run, tuple(inside)
-
-
-def _go_around(step: Any, proceed: Next, inside: tuple[Look, ...]) -> Next:
-    """Calls a step. What it raises is a result at its place; steps further in look at that, too."""
-
-    async def run(ctx: ToolContext) -> ToolResult:
-        try:
-            result = await step(ctx, proceed)
-            if isinstance(result, ToolResult):
-                return result
-            raise TypeError(f"the step {step_name(step)} returned {type(result).__name__} instead of a ToolResult")
-        except BaseException as error:
-            if _comes_from_outside(error):
-                raise
-            return await _pass(ctx, _result_of_error(ctx, error), inside)
-
-    return run
-
-
-def _look_after(proceed: Next, looks: tuple[Look, ...]) -> Next:
-    async def run(ctx: ToolContext) -> ToolResult:
-        return await _pass(ctx, await proceed(ctx), looks)
-
-    return run
-
-
-async def _pass(ctx: ToolContext, result: ToolResult, looks: Iterable[Look]) -> ToolResult:
-    """Shows a result to steps that only look. It is withheld where one of them fails: it may hold a secret."""
-    for look in looks:
-        try:
-            looked = look(ctx, result)
-            result = looked if isinstance(looked, ToolResult) else await looked
-            if not isinstance(result, ToolResult):
-                raise TypeError(f"a step returned {type(result).__name__} instead of a ToolResult")
-        except BaseException as broken:
-            if _comes_from_outside(broken):
-                raise
-            owner: Any = getattr(look, "__self__", look)  # the step whose `after` it is
-            step, trace = step_name(owner), ctx.activity.secrets.mask_all("".join(format_exception(broken)))
-            _log(ctx, logging.ERROR, "a result of %s is withheld, because the step %s failed:\n%s", step, trace)
-            kind = result.failure.kind if isinstance(result, ToolResult) and result.failure else ErrorKind.SYSTEM
-            result = ToolResult.error(
-                f"{ctx.call.name}: its result is withheld, because the step {step} failed: {text_of(broken)}", kind
-            )
-    return result

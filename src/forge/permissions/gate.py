@@ -124,9 +124,7 @@ async def authorize_inner(tool: Tool, parsed: dict[str, Any], ctx: ToolContext, 
     outer = gate_of(ctx)
     call = ToolCall(tool.spec.name, parsed, ctx.call.id)
     inner = ToolContext(call, tool, parsed, ctx.scope, ctx.activity, ctx.owner)
-    notes: list[str] = []
-    for ask in getattr(ctx.executor, "before_inner", ()):  # hooks see it by its own name, too
-        notes += await ask(inner)
+    notes = await ctx.executor.before_inner(inner) if ctx.executor is not None else []  # hooks see its own name, too
     parsed = dict(inner.arguments)
     if not outer.judges:
         for permission, target in tool.required_permissions(parsed, ctx.scope) or ():

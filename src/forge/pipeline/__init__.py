@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from forge.core.activity import ActivityStream
-from forge.core.executor import Next, Step, ToolExecutor, step_name
+from forge.core.execution.chain import Next, Step, StepObject, step_name
+from forge.core.executor import ToolExecutor
 from forge.core.registry import ToolRegistry
 from forge.core.secrets import Secrets
 from forge.core.tool import Tool
@@ -28,7 +29,7 @@ from forge.workspace.history.tracking import SessionState
 if TYPE_CHECKING:  # a program without an egress of its own needs nothing of the network
     from forge.network.egress import Egress
 
-__all__ = ["Next", "Step", "ToolExecutor", "standard_executor", "standard_steps"]
+__all__ = ["Next", "Step", "StepObject", "ToolExecutor", "standard_executor", "standard_steps"]
 
 
 def standard_steps(

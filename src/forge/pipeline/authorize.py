@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from forge.core.context import Gate, ToolContext
-from forge.core.executor import GuardStep, Next
+from forge.core.execution.chain import Next, StepObject
 from forge.core.plain_values import plain
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from forge.network.egress import Egress
 
 
-class Authorize(GuardStep):
+class Authorize(StepObject):
     """Passes every declared permission on every target through the gate, then those that the running tool requires.
 
     A tool that declares only `optional_permissions` and a `target` needs them at once where a call names the target.
@@ -27,6 +27,7 @@ class Authorize(GuardStep):
     """
 
     name = "authorize"
+    gate: Gate
 
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
@@ -73,7 +74,7 @@ def _with_notes(result: ToolResult, gate: CallGate) -> ToolResult:
 # Requests that a tool makes through `forge.network` are judged by the project's egress.
 
 
-class GuardEgress:
+class GuardEgress(StepObject):
     """Applies the project's egress to every call. Without one, the surrounding egress applies: public addresses only.
 
     It guards every tool, also one that forgot to declare that it uses the network.

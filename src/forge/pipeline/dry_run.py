@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forge.core.context import ToolContext
 from forge.core.errors import ToolError
-from forge.core.executor import Next, Step
+from forge.core.execution.chain import Next, Step, StepObject
 from forge.core.messages import ToolCall, render_call
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
@@ -31,7 +31,7 @@ def dry_run(gate: PolicyGate | None = None) -> Step:
     return _DryRun(gate)
 
 
-class _DryRun:
+class _DryRun(StepObject):
     name = "dry_run"
 
     def __init__(self, gate: PolicyGate | None) -> None:

@@ -11,8 +11,8 @@ from forge.core.activity import ActivityStream
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, add_until_then, find_until_then
 from forge.core.events import Event, ToolOutput, ToolProgress
+from forge.core.execution.chain import Next, StepObject
 from forge.core.execution.threads import in_thread
-from forge.core.executor import Next
 from forge.core.plain_values import number, plain
 from forge.core.result import Failure, ToolResult
 from forge.core.secrets import Secrets
@@ -61,7 +61,7 @@ class Guard(Protocol):
         """Forgets a session that begins again."""
 
 
-class GuardCalls:
+class GuardCalls(StepObject):
     """The step. It goes outside the gate, so that no one is asked about denied calls.
 
     It goes inside the step that stores results in files.
@@ -84,7 +84,7 @@ class GuardCalls:
         self._guard.forget(session_id)
 
 
-class GuardEdited:
+class GuardEdited(StepObject):
     """The step that goes inside the gate: arguments that a person wrote are judged like the model's."""
 
     name = "guard"  # a part of it: left out together
@@ -241,7 +241,7 @@ def _strings(value: Any) -> list[str]:
 # Registered secrets stay out of results.
 
 
-class Redact:
+class Redact(StepObject):
     """Masks registered secrets only, so that a file that was read can be edited; events mask look-alikes too."""
 
     name = "redact"

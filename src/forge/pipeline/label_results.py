@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from forge.core.context import ToolContext
 from forge.core.errors import ToolError
-from forge.core.executor import Next
+from forge.core.execution.chain import Next, StepObject
 from forge.core.messages import InnerCall
 from forge.core.result import LONGEST_ORIGIN, UNTRUSTED, Label, ToolResult, merge_labels
 from forge.core.spec import Category, Permission, ToolSpec
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from forge.permissions.labels.provenance import Provenance
 
 
-class LabelResults:
+class LabelResults(StepObject):
     """Labels results. The labels reach the run's history, and rules and the default profile look at them.
 
     A result also has the labels of the calls that its tool made, and of the agents that its tool ran. The result of a
@@ -90,7 +90,7 @@ _GLOB = re.compile(r"[*?\[]")
 log = logging.getLogger(__name__)
 
 
-class MarkFiles:
+class MarkFiles(StepObject):
     """Marks the files that a call writes from untrusted text, and labels results that come from marked files."""
 
     name = "mark_files"

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.execution.chain import Next, StepObject
 from forge.core.execution.deadline import Deadline, DeadlinePassed
-from forge.core.executor import Next
 from forge.core.messages import render_call
 from forge.core.result import ToolResult
 from forge.core.spec import Rate, ToolSpec
@@ -21,7 +21,7 @@ LONGEST_TIMEOUT = 86_400.0  # seconds: a day, however much a model asks for
 SPARE = 10.0  # seconds that a tool with a deadline of its own has beyond it for cleaning up
 
 
-class LimitTime:
+class LimitTime(StepObject):
     """Ends a call at its deadline. A call that never waits costs no timer."""
 
     name = "limit_time"
@@ -55,7 +55,7 @@ class LimitTime:
 MOST_SESSIONS = 1_000  # whose calls are counted
 
 
-class LimitRate:
+class LimitRate(StepObject):
     """Waits until the call's deadline, then fails as `rate_limited`. Periods count per tool, runs per session."""
 
     name = "limit_rate"
@@ -122,7 +122,7 @@ PlaceKey = tuple[str, ...]  # the values of the parameters that the spec names a
 Holder = tuple[str, str]  # the session and the id of a call
 
 
-class LimitConcurrency:
+class LimitConcurrency(StepObject):
     """Lets calls wait for a place, in the order in which they came, for as long as their runs wait.
 
     Places belong to the tool, so the agents of a process share them. A call that is made by a call with a place needs
@@ -210,7 +210,7 @@ def _come_true(turn: asyncio.Future[None]) -> None:
         turn.set_result(None)
 
 
-class Retry:
+class Retry(StepObject):
     """Retries calls.
 
     Args:
@@ -245,7 +245,7 @@ class Retry:
 # Where: a tool with `isolate=True` runs in a process of its own.
 
 
-class Isolate:
+class Isolate(StepObject):
     """Runs the tool in a process that a time-out really kills."""
 
     name = "isolate"

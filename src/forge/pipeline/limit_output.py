@@ -15,6 +15,7 @@ from zlib import crc32
 
 from forge.core.context import ToolContext
 from forge.core.errors import ToolError
+from forge.core.execution.chain import StepObject
 from forge.core.execution.threads import in_thread
 from forge.core.messages import InnerCall
 from forge.core.plain_values import is_sendable, sendable
@@ -59,7 +60,7 @@ class Cut(NamedTuple):
     shown_lines: int
 
 
-class LimitOutput:
+class LimitOutput(StepObject):
     """Cuts long results.
 
     Args:

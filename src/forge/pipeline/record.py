@@ -13,7 +13,7 @@ from typing import Any
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.executor import Next, Step
+from forge.core.execution.chain import Next, Step, StepObject
 from forge.core.plain_values import plain
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
@@ -39,7 +39,7 @@ def record(path: str | os.PathLike[str], secrets: Secrets | None = None) -> Step
     return _Record(path, secrets)
 
 
-class _Record:
+class _Record(StepObject):
     name = "record"
 
     def __init__(self, path: str | os.PathLike[str], secrets: Secrets | None) -> None:
@@ -81,7 +81,7 @@ def replay(path: str | os.PathLike[str], secrets: Secrets | None = None) -> Step
 
 
 @dataclass
-class _Answer:
+class _Answer(StepObject):
     """The recorded answer to a call, and the result of its background work."""
 
     key: str

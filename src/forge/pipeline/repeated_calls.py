@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forge.core.context import ToolContext
-from forge.core.executor import Next
+from forge.core.execution.chain import Next, StepObject
 from forge.core.messages import InnerCall
 from forge.core.plain_values import brief
 from forge.core.result import Failure, ToolResult
@@ -80,7 +80,7 @@ class _Trail:
         return self.errors
 
 
-class BreakLoops:
+class BreakLoops(StepObject):
     """Stops an agent after the fifth equal round, unless a person who is asked allows more.
 
     A stopped call keeps its own result, with the stop in `data.stop` and `data.stop_reason`. It stays stopped while the
@@ -183,7 +183,7 @@ class _Turns:
     running: dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Future[None]] = field(default_factory=dict)
 
 
-class SkipRepeats:
+class SkipRepeats(StepObject):
     """Counts only calls that succeeded, and forgets all of them once something was changed."""
 
     name = "skip_repeats"

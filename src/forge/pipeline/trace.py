@@ -12,7 +12,7 @@ from typing import Any
 
 from forge.core.context import ToolContext
 from forge.core.errors import ToolError, Waiting
-from forge.core.executor import Next, Step
+from forge.core.execution.chain import Next, Step, StepObject
 from forge.core.extras import is_installed
 from forge.core.messages import Message, Usage
 from forge.core.provider import name_model, traces_itself
@@ -22,7 +22,7 @@ from forge.core.spec import ToolSpec
 from forge.core.untrusted import one_line
 
 
-class TraceCalls:
+class TraceCalls(StepObject):
     """Makes one span per call, refused ones included, and one for background work that failed.
 
     `content`: the spans of calls and of model requests hold what was said, with these secrets masked.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from forge.core.context import ToolContext
 from forge.core.errors import ToolError
-from forge.core.executor import Next
+from forge.core.execution.chain import Next, StepObject
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.permissions.targets import targets_of
@@ -19,7 +19,7 @@ _FILES = {Permission.READ, Permission.WRITE}
 _OURS = {Category.BUILTIN, Category.DEV}
 
 
-class TrackFiles:
+class TrackFiles(StepObject):
     """Tracks the files of a call. Built-in tools record files themselves; for others, successful calls' named files."""
 
     name = "track_files"

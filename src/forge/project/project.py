@@ -16,7 +16,7 @@ from forge.agent.shown_results import ContextRules
 from forge.agent.subagent import Task
 from forge.core.context import LOCAL
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.executor import Step
+from forge.core.execution.chain import Step
 from forge.core.provider import Provider, expects_calls
 from forge.core.registry import ToolRegistry
 from forge.core.secrets import Secrets, secrets_of

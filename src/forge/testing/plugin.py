@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from forge.core.executor import Step
+    from forge.core.execution.chain import Step
     from forge.models.scripted import Scripted
     from forge.testing.clock import Clock
     from forge.testing.person import Person

@@ -24,7 +24,8 @@ from typing import Any, Literal, Self
 from forge.core.activity import ActivityStream
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.executor import Step, ToolExecutor
+from forge.core.execution.chain import Step
+from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall, render_call
 from forge.core.provider import ProviderError
 from forge.core.registry import ToolRegistry, ToolSource, mount_source

@@ -255,12 +255,10 @@ def _steps(look: TopicRequest, spec: ToolSpec | None) -> list[str] | None:
     """Returns the steps around every call, or around those of one tool; None if they are unknown."""
     if look.recorder is None or look.recorder.steps is None:
         return None
-    from forge.core.executor import step_name
+    from forge.core.execution.chain import StepObject, step_name
 
-    applied = [
-        step for step in look.recorder.steps if spec is None or not hasattr(step, "applies") or step.applies(spec)
-    ]
-    return [step_name(step) for step in applied]
+    steps = look.recorder.steps
+    return [step_name(one) for one in steps if spec is None or not isinstance(one, StepObject) or one.applies(spec)]
 
 
 def _row(spec: ToolSpec) -> dict[str, Any]:

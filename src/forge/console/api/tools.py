@@ -18,7 +18,8 @@ from forge.core.arguments.example import example_arguments
 from forge.core.arguments.names import near
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.executor import Next, ToolExecutor, step_name
+from forge.core.execution.chain import Next, step_name
+from forge.core.executor import ToolExecutor
 from forge.core.extras import install_command
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult

@@ -15,9 +15,10 @@ from forge.core.activity import ActivityStream
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.events import ToolCompleted, ToolReconciled
+from forge.core.execution.chain import Next, Step, step_name
 from forge.core.execution.deadline import is_cancelled_itself
 from forge.core.execution.threads import in_thread
-from forge.core.executor import Next, Step, ToolExecutor, step_name
+from forge.core.executor import ToolExecutor
 from forge.core.messages import InnerCall, ToolCall, render_call
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult

@@ -18,9 +18,9 @@ from typing import Any, cast
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ToolCompleted
+from forge.core.execution.chain import Step
 from forge.core.execution.deadline import Deadline, DeadlinePassed, is_cancelled_itself
 from forge.core.execution.threads import in_thread
-from forge.core.executor import Step
 from forge.core.messages import ToolCall, render_call
 from forge.core.plain_values import plain, text_of
 from forge.core.result import Reconciled, ToolResult
