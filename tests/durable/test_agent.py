@@ -30,6 +30,7 @@ from forge.agent import HookDecision, StartedRun, TurnContext
 from forge.core.errors import ToolError
 from forge.core.extras import install_command
 from forge.core.messages import unanswered_calls
+from forge.durable.engine.dbos_private import list_recorded_steps
 from forge.events import EventsMissed, RunFinished, RunStarted, ToolFinished
 from forge.models import Anthropic, ServerTool
 from forge.permissions.policy import Rules
@@ -380,7 +381,7 @@ async def test_hooks_of_a_stored_run_are_called_and_recorded(sqlite: str, tmp_pa
         (question,) = await asyncio.to_thread(durable.runs.questions)
         assert question.request["arguments"] == {"name": "Eve"}  # the person is asked about what would run
         result = await durable.answer(result.run_id, Answer.ONCE)
-        steps = await asyncio.to_thread(durable.runs.store.list_steps, "r.1")
+        steps = await asyncio.to_thread(list_recorded_steps, durable.runs.store.database, "r.1")
     assert (result.text, result.reason) == ("paid indeed", "answer")
     assert next(message.text for message in result.messages if message.role == "tool").startswith("paid Eve")
     assert called == ["turn 1", "turn 2", "turn 3"]
@@ -496,7 +497,7 @@ async def test_an_agent_as_a_tool_works_inside_a_stored_run(database: str, tmp_p
         run = durable.start("go")
         names = [(event.agent, event.call.name) async for event in run.events() if isinstance(event, ToolFinished)]
         result = await run
-        steps = await asyncio.to_thread(durable.runs.store.list_steps, f"{run.id}.1")
+        steps = await asyncio.to_thread(list_recorded_steps, durable.runs.store.database, f"{run.id}.1")
     assert (result.text, result.turns, result.calls) == ("done", 2, 2)  # its call, and the one it made
     assert [message.text for message in result.messages if message.role == "tool"] == ["paid Ada"]
     assert names == [("main/desk", "pay"), ("main", "desk")]

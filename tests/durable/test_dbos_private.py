@@ -7,6 +7,7 @@ import asyncio
 import base64
 import pickle
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,12 +18,19 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from dbos import DBOSClient, _serialization
+from dbos import DBOS, DBOSClient, _serialization
 from dbos._utils import INTERNAL_QUEUE_NAME
 
 from forge import Agent
 from forge.durable.engine import dbos_private
-from forge.durable.engine.dbos_private import JsonSerializer, refuse_pickles, run_migrations, use_whole_seconds
+from forge.durable.engine.dbos_private import (
+    JsonSerializer,
+    NoOutcome,
+    refuse_pickles,
+    run_migrations,
+    use_whole_seconds,
+)
+from forge.durable.engine.engine import Engine
 from forge.durable.engine.start_segments import SEGMENT_WORKFLOW, Starter
 from forge.durable.store import RunStore
 from tests.durable.working import begun, ended, script, working
@@ -32,8 +40,8 @@ SOURCE = Path(dbos_private.__file__).parents[2]
 
 def test_the_installed_version_is_the_one_that_the_private_parts_were_verified_with() -> None:
     assert version("dbos") == dbos_private.VERIFIED, (
-        f"DBOS {version('dbos')} is installed. Check each part of src/forge/durable/engine/dbos_private.py, and the"
-        " columns in src/forge/durable/store/steps.py, with the source of this version. Then set VERIFIED."
+        f"DBOS {version('dbos')} is installed. Check each part of src/forge/durable/engine/dbos_private.py with the"
+        " source of this version. Then set VERIFIED."
     )
 
 
@@ -185,3 +193,48 @@ def test_every_table_of_dbos_has_times_here(tmp_path: Path, is_old: bool) -> Non
     assert abs((found.updated_at or 0) / 1000 - time.time()) < 60
     client.destroy()
     engine.dispose()
+
+
+@DBOS.workflow(name="test_outcomes")
+async def _end(run_id: str, number: int) -> str:
+    if run_id == "left":
+        raise NoOutcome
+    if run_id == "failed":
+        raise ValueError(f"number {number}")
+    return await asyncio.to_thread(lambda: threading.current_thread().name)
+
+
+async def test_a_workflow_without_an_outcome_stays_begun_and_another_error_ends_it(sqlite: str) -> None:
+    async with Engine(sqlite, _end, listen=False) as engine:
+        for name, error in (("left", asyncio.CancelledError), ("failed", ValueError)):
+            handle = await DBOS.start_workflow_async(_end, name, 1)
+            with pytest.raises(error):
+                await handle.get_result()
+        found = await asyncio.to_thread(partial(engine.starter.client.list_workflows, name="test_outcomes"))
+        assert {one.status for one in found} == {"PENDING", "ERROR"}, "see part 4 of dbos_private.py"
+
+
+async def test_it_takes_the_threads_of_the_loop_and_they_are_renewed(sqlite: str) -> None:
+    name = await asyncio.to_thread(lambda: threading.current_thread().name)
+    assert name.startswith("asyncio")
+    async with Engine(sqlite, _end, listen=False):
+        handle = await DBOS.start_workflow_async(_end, "threads", 1)
+        taken = await handle.get_result()
+        assert not taken.startswith("asyncio"), "DBOS leaves the loop's threads alone: part 5 of dbos_private.py may go"
+    assert (await asyncio.to_thread(lambda: threading.current_thread().name)).startswith("forge")
+
+
+def test_the_table_of_steps_has_the_columns_that_are_written_and_read(database: str) -> None:
+    with RunStore(database) as store, closing(Starter(store)) as starter:
+        assert starter.client  # makes the tables
+        schema = None if store.database.is_sqlite else "dbos"
+        inspector = sa.inspect(store.engine)
+        columns = {one["name"]: one for one in inspector.get_columns("operation_outputs", schema)}
+        key = inspector.get_pk_constraint("operation_outputs", schema)["constrained_columns"]
+    statement = str(dbos_private._INSERTS[True])
+    written = {name.strip() for name in statement.partition("(")[2].partition(")")[0].split(",")}
+    assert len(written) == 9, statement
+    assert written <= columns.keys(), "see part 6 of dbos_private.py"
+    needed = {name for name, one in columns.items() if not one["nullable"] and one["default"] is None}
+    assert needed <= written, "DBOS requires more of a step: see part 6 of dbos_private.py"
+    assert sorted(key) == ["function_id", "workflow_uuid"], "two steps of one number would both be stored"

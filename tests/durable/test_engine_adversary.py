@@ -30,11 +30,12 @@ from forge.core.result import ToolResult
 from forge.core.tool import Tool, tool
 from forge.durable.client import Runs
 from forge.durable.engine import attempt as attempts
-from forge.durable.engine import recorder
+from forge.durable.engine import dbos_private, recorder
 from forge.durable.engine.agents import find_agent, prepare_for_worker
 from forge.durable.engine.approval import answer_from_json, answer_to_json
 from forge.durable.engine.follow_up import resume_run
 from forge.durable.store import RunStore, StoreError
+from forge.durable.store.database import Database
 from forge.durable.store.rows import NewRun, Outcome
 from forge.durable.worker import Worker
 from forge.permissions.policy import rules
@@ -536,15 +537,15 @@ async def test_a_step_that_cannot_be_recorded_is_no_fault_of_the_model(
 
     failed: list[Any] = []
     async with working(sqlite, Agent(script(*[turn] * 3)), tmp_path, every=0.2) as worker:
-        record = worker.store.record_step
+        record = dbos_private.record_step
 
-        def full(step: Any) -> Any:
+        def full(database: Database, step: Any) -> Any:
             if len(failed) < times:
                 failed.append(step)
                 raise StoreError("the database could not be written: the disk is full", ErrorKind.SYSTEM)
-            return record(step)
+            return record(database, step)
 
-        monkeypatch.setattr(worker.store, "record_step", full)
+        monkeypatch.setattr(attempts, "record_step", full)
         await begun(worker)
         run = await ended(worker)
         assert run.status == "finished"
@@ -563,15 +564,15 @@ async def test_a_step_waits_for_a_database_that_is_away(
 
     failed: list[Any] = []
     async with working(sqlite, Agent(script(turn)), tmp_path) as worker:
-        record = worker.store.record_step
+        record = dbos_private.record_step
 
-        def away(step: Any) -> Any:
+        def away(database: Database, step: Any) -> Any:
             if len(failed) < 3:
                 failed.append(step)
                 raise StoreError("the database cannot be reached", ErrorKind.SYSTEM, passing=True)
-            return record(step)
+            return record(database, step)
 
-        monkeypatch.setattr(worker.store, "record_step", away)
+        monkeypatch.setattr(attempts, "record_step", away)
         await begun(worker)
         assert (await ended(worker)).status == "finished"
         assert (len(asked), len(failed)) == (1, 3)

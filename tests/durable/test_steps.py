@@ -10,10 +10,10 @@ import sqlalchemy as sa
 
 from forge.core.errors import ToolError
 from forge.durable.engine.attempt import Attempt, LostSegment
+from forge.durable.engine.dbos_private import RecordedStep, StepToRecord, list_recorded_steps, record_step
 from forge.durable.engine.start_segments import Starter
 from forge.durable.monitor.metrics import Counters
 from forge.durable.store import NewRun, RunStore
-from forge.durable.store.steps import RecordedStep, StepToRecord
 
 ANSWER = {"message": {"role": "assistant", "text": "a lone surrogate \ud800 and a NUL \0"}}
 
@@ -31,7 +31,7 @@ def attempt_at(store: RunStore, token: str) -> Attempt:
     begun = store.begin_attempt("r", 1, "worker", token)
     assert begun is not None
     context: Any = SimpleNamespace(store=store, counters=Counters())
-    recorded = {} if begun.is_first else store.list_steps("r.1")
+    recorded = {} if begun.is_first else list_recorded_steps(store.database, "r.1")
     return Attempt(begun.run, context, token, recorded, begun.intents, begun.is_first)
 
 
@@ -59,20 +59,22 @@ async def test_only_the_attempt_that_runs_the_segment_records_a_step(store: RunS
     first, second = attempt_at(store, "first"), attempt_at(store, "second")
     with pytest.raises(LostSegment):
         await first.record("model", answer)
-    assert isinstance(first.broken, LostSegment)
-    assert store.list_steps("r.1") == {}
+    with pytest.raises(LostSegment):  # also when somebody caught it on its way
+        first.raise_if_broken()
+    assert list_recorded_steps(store.database, "r.1") == {}
     await second.record("model", answer)
-    assert list(store.list_steps("r.1")) == [1]
+    second.raise_if_broken()  # it is not
+    assert list(list_recorded_steps(store.database, "r.1")) == [1]
 
 
 def test_a_step_whose_commit_was_not_confirmed_is_recorded_once(store: RunStore, starter: Starter) -> None:
     store.begin("r", 1, "worker", "mine")
     step = StepToRecord("r", 1, "mine", "r.1", 1, "model", '{"a":1}', 5, 7)
-    assert store.record_step(step) == "recorded"
-    assert store.record_step(step) == "recorded"
-    assert store.record_step(step._replace(output='{"a":2}')) == "taken"
-    assert store.list_steps("r.1") == {1: RecordedStep("model", '{"a":1}', "forge_json")}
-    assert store.record_step(step._replace(number=2, attempt="another")) == "lost"
+    assert record_step(store.database, step) == "recorded"
+    assert record_step(store.database, step) == "recorded"
+    assert record_step(store.database, step._replace(output='{"a":2}')) == "taken"
+    assert list_recorded_steps(store.database, "r.1") == {1: RecordedStep("model", '{"a":1}', "forge_json")}
+    assert record_step(store.database, step._replace(number=2, attempt="another")) == "lost"
 
 
 async def test_a_step_that_was_recorded_under_another_name_or_by_a_pickle_ends_the_run(

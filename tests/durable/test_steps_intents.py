@@ -13,9 +13,9 @@ import sqlalchemy as sa
 from forge.agent.agent import Agent
 from forge.core.messages import Message, ToolCall
 from forge.core.tool import Tool, tool
+from forge.durable.engine.dbos_private import StepToRecord, record_step
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import NewRun, Outcome, RunStore
-from forge.durable.store.steps import StepToRecord
 from forge.durable.store.tables import intents
 from forge.models.scripted import Scripted
 from forge.permissions.questions import approve_all
@@ -129,7 +129,7 @@ async def _after_steps(database: str, place: Path, **steps: Any) -> tuple[Any, l
         store.begin("r", 1, "another worker", "first")
         for number, (name, output) in enumerate(steps.items(), start=1):
             step = StepToRecord("r", 1, "first", "r.1", number, name, json.dumps(output), 0, 0)
-            assert store.record_step(step) == "recorded"
+            assert record_step(store.database, step) == "recorded"
         starter.close()
     agent = Agent(Scripted("done"), tools=[pay], approve=approve_all)
     async with working(database, agent, place) as worker:

@@ -18,13 +18,13 @@ from forge.core.plain_values import text_of
 from forge.core.provider import Provider
 from forge.core.registry import ToolRegistry
 from forge.durable.engine.background import HeldWork
-from forge.durable.engine.dbos_private import JsonSerializer
+from forge.durable.engine.dbos_private import JsonSerializer, RecordedStep, StepToRecord, record_step
 from forge.durable.engine.session_programs import SessionPrograms
 from forge.durable.engine.start_segments import workflow_id
 from forge.durable.monitor.metrics import Counters
 from forge.durable.store import RunStore
+from forge.durable.store.attempts import Detail, Intent, StoredIntent
 from forge.durable.store.rows import RunInfo
-from forge.durable.store.steps import Detail, Intent, RecordedStep, StepToRecord, StoredIntent
 from forge.workspace.state.store import StoreError
 
 MOST_RECORDED_STEPS = 200  # of a segment, which bounds the replay of another attempt
@@ -63,7 +63,6 @@ class Attempt:
         self.intents = dict(intents or {})
         self.is_first = is_first  # there was no earlier attempt
         self.steps = 0  # recorded ones, replayed ones included, so that every attempt ends the segment at the same turn
-        self.broken: Exception | None = None  # a step could not be recorded, so the loop's result does not count
         self._recorded = dict(recorded or {})
         self._replays = max(self._recorded, default=0)
         self._characters = 0  # of recorded values; counted like the steps
@@ -71,6 +70,7 @@ class Attempt:
         self._stopped = run.cancelling
         self._draining = False
         self._has_messages = has_messages
+        self._broken: BaseException | None = None  # the first reason why this attempt cannot go on
         self._task: asyncio.Task[Any] | None = None
 
     async def record(self, name: str, work: Work) -> Mapping[str, Any]:
@@ -87,7 +87,7 @@ class Attempt:
             self._run_after_replay()
             return result
         except Exception as error:
-            self.broken = error
+            self.note_broken(error)
             raise
 
     async def record_intent(self, call: str, detail: Detail = None, earlier: str = "") -> bool:
@@ -98,13 +98,25 @@ class Attempt:
         key = (run.id, run.segment, self.token, call)
         try:
             found: Intent = await in_thread(lambda: self.store.record_intent(*key, detail, earlier))
+            if found == "lost":
+                raise LostSegment(f"segment {run.segment} of run {run.id} is run by another attempt")
         except Exception as error:
-            self.broken = error
+            self.note_broken(error)
             raise
-        if found == "lost":
-            self.broken = LostSegment(f"segment {run.segment} of run {run.id} is run by another attempt")
-            raise self.broken
         return found == "recorded"
+
+    def note_broken(self, error: BaseException) -> None:
+        """Notes that this attempt cannot go on. The error is raised, too, but what catches it on its way, such as the
+        pipeline or a script, takes it for the failure of a tool.
+        """
+        self._broken = self._broken or error
+
+    def raise_if_broken(self) -> None:
+        """Raises why this attempt cannot go on, if there is a reason. Call it before you use what a tool, a script or
+        the loop returned.
+        """
+        if self._broken is not None:
+            raise self._broken
 
     def when_replayed(self, announce: Callable[[], None]) -> None:
         """Calls `announce` once all recorded steps are replayed, so that new messages come after them."""
@@ -184,7 +196,7 @@ class Attempt:
         is_late = False
         while True:
             try:
-                return str(await in_thread(lambda: self.store.record_step(step)))
+                return str(await in_thread(lambda: record_step(self.store.database, step)))
             except StoreError as error:
                 if not error.passing:
                     raise

@@ -6,17 +6,23 @@ differently happens on its connections, which are ours.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 import sys
-from typing import Any
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, NamedTuple
 
 import sqlalchemy as sa
 from dbos import DBOSClient, Serializer
 
-from forge.durable.store.steps import FORMAT
+from forge.durable.store.database import Database
 
 VERIFIED = "3.3.0"  # the version of DBOS that all of this was verified with
+
+APPLICATION = "forge"  # DBOS's name of the application: other applications may share the database
+FORMAT = "forge_json"  # DBOS's name of our serializer
 
 # 1. Migrations. `DBOS.migrate` makes its own connections: without the settings of ours, and with SQLite without a
 # transaction, so that a killed process would leave half of the tables. So we call what it calls.
@@ -117,3 +123,117 @@ class JsonSerializer(Serializer):
 
     def name(self) -> str:
         return FORMAT
+
+
+# 4. Workflows without an outcome. DBOS records how a workflow ended, whatever it returns or raises, and a recorded one
+# never runs again. `asyncio.CancelledError` is the exception: then the workflow stays as it is in the database.
+
+
+class NoOutcome(asyncio.CancelledError):
+    """Raise this in a workflow that another one will repeat: DBOS records nothing. The segment stays begun, until it is
+    handed back or requeued.
+    """
+
+
+# 5. The loop's threads. In a workflow, DBOS makes its own pool the default of the running loop. When DBOS ends, it
+# shuts the pool down, and the loop could start no thread any more: `asyncio.to_thread` would raise.
+
+
+def renew_default_threads() -> None:
+    """Gives the running loop a new pool of threads. Call it when DBOS has ended."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(thread_name_prefix="forge"))
+
+
+# 6. Recorded steps. They are in DBOS's table `operation_outputs`, whose columns DBOS documents, so that its own tools
+# show them. DBOS itself needs ten statements for a step: it looks for an earlier record, checks who owns the workflow,
+# inserts, and begins and ends two transactions. An attempt reads all earlier records once, when it begins. Then one
+# statement records a step, if the attempt still runs the segment.
+
+State = Literal["recorded", "taken", "lost"]
+"""The state of a step: recorded by this attempt, recorded otherwise, or refused, because another attempt runs the
+segment.
+"""
+
+
+class RecordedStep(NamedTuple):
+    """A step that an earlier attempt recorded."""
+
+    name: str
+    output: str | None  # serialized
+    serialization: str | None
+
+
+class StepToRecord(NamedTuple):
+    """A step to record. `run`, `segment` and `attempt` say who may."""
+
+    run: str
+    segment: int
+    attempt: str
+    workflow: str
+    number: int
+    name: str
+    output: str  # serialized
+    started: int  # milliseconds since 1970
+    completed: int
+
+
+def list_recorded_steps(database: Database, workflow: str) -> dict[int, RecordedStep]:
+    """Returns the recorded steps of a workflow by their numbers."""
+    return database.read(lambda connection: _list_steps(connection, workflow))
+
+
+def record_step(database: Database, step: StepToRecord) -> State:
+    """Records a step if its attempt still runs the segment. One statement decides, also outside of a transaction."""
+    return database.write_once(lambda connection: _insert_step(connection, step))
+
+
+def _list_steps(connection: sa.Connection, workflow: str) -> dict[int, RecordedStep]:
+    columns = "function_id, function_name, output, serialization"
+    query = f"SELECT {columns} FROM {_table(connection)} WHERE workflow_uuid = :workflow"  # noqa: S608 - all of it is ours
+    rows = connection.execute(sa.text(query), {"workflow": workflow})
+    return {number: RecordedStep(*row) for number, *row in rows}
+
+
+def _insert_step(connection: sa.Connection, step: StepToRecord) -> State:
+    is_sqlite = connection.dialect.name == "sqlite"
+    values: dict[str, Any] = step._asdict()
+    if is_sqlite:
+        values["now"] = time.time()
+    if connection.execute(_INSERTS[is_sqlite], values).first() is not None:
+        return "recorded"
+    return _find_state(connection, step)
+
+
+def _find_state(connection: sa.Connection, step: StepToRecord) -> State:
+    """Finds why a step was not inserted: it was before, if the connection broke at the commit."""
+    found = _list_steps(connection, step.workflow).get(step.number)
+    if found is not None and (found.name, found.output) == (step.name, step.output):
+        return "recorded"
+    owner = connection.execute(_OWNED, {"run": step.run, "segment": step.segment, "attempt": step.attempt}).first()
+    return "lost" if owner is None else "taken"
+
+
+def _table(connection: sa.Connection) -> str:
+    return "operation_outputs" if connection.dialect.name == "sqlite" else "dbos.operation_outputs"
+
+
+_OWNER = "FROM forge_runs WHERE id = :run AND segment = :segment AND attempt = :attempt AND status = 'running'"
+_OWNED = sa.text(f"SELECT id {_OWNER}")
+
+
+def _insert(table: str, now: str, lock: str) -> sa.TextClause:
+    # the lock orders it with an attempt that takes over right now: either that one sees the step, or this one is lost
+    return sa.text(f"""
+        INSERT INTO {table} (workflow_uuid, function_id, function_name, output, serialization, started_at_epoch_ms,
+            completed_at_epoch_ms, application_name, retention_timestamp)
+        SELECT CAST(:workflow AS TEXT), CAST(:number AS INTEGER), CAST(:name AS TEXT), CAST(:output AS TEXT),
+            '{FORMAT}', CAST(:started AS BIGINT), CAST(:completed AS BIGINT), '{APPLICATION}',
+            CAST({now} * 1000 AS BIGINT)
+        {_OWNER} {lock}
+        ON CONFLICT (workflow_uuid, function_id) DO NOTHING RETURNING function_id""")
+
+
+_INSERTS = {
+    True: _insert("operation_outputs", ":now", ""),
+    False: _insert("dbos.operation_outputs", "extract(epoch from statement_timestamp())", "FOR SHARE"),
+}  # by whether it is SQLite

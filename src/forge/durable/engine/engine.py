@@ -12,7 +12,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 from functools import partial
 from types import TracebackType
@@ -32,7 +31,13 @@ from forge.durable.engine.attempt import Models, WatchActivity, end_tasks, note_
 from forge.durable.engine.background import HeldWork
 from forge.durable.engine.claims import Claim, Claims, Ended
 from forge.durable.engine.connections import make_connections
-from forge.durable.engine.dbos_private import JsonSerializer, with_old_times
+from forge.durable.engine.dbos_private import (
+    APPLICATION,
+    JsonSerializer,
+    NoOutcome,
+    renew_default_threads,
+    with_old_times,
+)
 from forge.durable.engine.queues import DEFAULT, QueueLimits, claim_key, offer_queue
 from forge.durable.engine.session_programs import SessionPrograms
 from forge.durable.engine.start_segments import Starter, on_start, workflow_id
@@ -41,7 +46,6 @@ from forge.durable.store import RunStore
 from forge.durable.store.database import HOLDS
 from forge.durable.store.inbox import Notices
 from forge.durable.store.rows import RunInfo
-from forge.durable.store.steps import APPLICATION
 
 POLL = 0.1  # seconds between two polls of the queues while there is work
 IDLE_POLL = 1.0  # … and when idle, to save queries
@@ -159,7 +163,7 @@ class Engine:
         """Does the work of a workflow so that `stop_workflows` can end it. Call it in the workflow."""
         if self._is_stopping:
             work.close()
-            raise asyncio.CancelledError
+            raise NoOutcome
         # without DBOS's context: a tool that uses DBOS itself would record steps of this workflow
         task = asyncio.get_running_loop().create_task(work, context=Context())
         self._work[workflow] = task
@@ -315,8 +319,7 @@ class Engine:
             await self.stop_workflows()
             if self._dbos is not None:
                 await in_thread(DBOS.destroy)
-                # DBOS made its own pool the loop's, and that pool is shut down
-                asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(thread_name_prefix="forge"))
+                renew_default_threads()
         finally:
             self._dbos = self._listener = None
             on_start.discard(self.wake)

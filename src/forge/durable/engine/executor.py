@@ -72,7 +72,6 @@ class RecordedExecutor(ToolExecutor):
         self._begun: set[str] = set()  # calls whose intent is stored, and what they call
         self._scripts: set[str] = set()  # running scripts, whose calls are recorded steps
         self._one_inner_call = asyncio.Lock()
-        self._script_error: BaseException | None = None  # why a script could not go on, if it is not the script's fault
 
     async def execute_all(self, calls: Sequence[ToolCall], scope: Scope, done: Done | None = None) -> list[ToolResult]:
         results: dict[str, ToolResult] = {}
@@ -97,8 +96,8 @@ class RecordedExecutor(ToolExecutor):
         async with self._one_inner_call:
             try:
                 return await self._run_recorded(call, scope)
-            except BaseException as error:
-                self._script_error = error
+            except BaseException as error:  # also that it was cancelled: the script is run again by another attempt
+                self.attempt.note_broken(error)
                 raise
 
     def find_journals(self, call_id: str) -> StoredJournals | None:
@@ -151,13 +150,11 @@ class RecordedExecutor(ToolExecutor):
     async def _run_script(self, call: ToolCall, scope: Scope) -> ToolResult:
         """Runs a script outside of any recorded step. It is run again by another attempt, with the recorded results."""
         self._scripts.add(call.id)
-        self._script_error = None
         try:
             result = await self.execute(call, scope)
         finally:
             self._scripts.discard(call.id)
-        if self._script_error is not None:
-            raise self._script_error
+        self.attempt.raise_if_broken()
         return result
 
     async def _run_recorded(self, call: ToolCall, scope: Scope) -> ToolResult:
@@ -178,8 +175,7 @@ class RecordedExecutor(ToolExecutor):
             performed = await self._perform_in_task(call, scope)
             if "waiting" not in performed:  # it has not run yet
                 self.attempt.context.counters.call_seconds.add(time.monotonic() - began)
-            if self.attempt.broken is not None:  # its intent could not be stored, so it did not run
-                raise self.attempt.broken
+            self.attempt.raise_if_broken()  # such as if its intent could not be stored: then it did not run
             return performed
 
         # a form that databases accept

@@ -28,8 +28,8 @@ from forge.core.tool import Tool
 from forge.durable.engine.attempt import Attempt
 from forge.durable.engine.recorder import key_of
 from forge.durable.store import RunStore
+from forge.durable.store.attempts import Detail
 from forge.durable.store.heartbeats import has_ended, mark_process
-from forge.durable.store.steps import Detail
 from forge.network.egress import use_egress
 from forge.pipeline.authorize import GuardEgress
 

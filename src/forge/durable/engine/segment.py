@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Mapping
@@ -31,6 +30,7 @@ from forge.core.result import Failure
 from forge.durable.engine.agents import find_agent
 from forge.durable.engine.attempt import Attempt, LostSegment, Stopped, WorkerContext, current, running_attempts
 from forge.durable.engine.children import SINGLE_CALL
+from forge.durable.engine.dbos_private import NoOutcome, list_recorded_steps
 from forge.durable.engine.engine import running_engine
 from forge.durable.engine.executor import RecordedExecutor
 from forge.durable.engine.follow_up import follow_up
@@ -39,10 +39,10 @@ from forge.durable.engine.scripts import restore_spilled
 from forge.durable.engine.start_segments import SEGMENT_WORKFLOW, workflow_id
 from forge.durable.engine.tracing import segment_span
 from forge.durable.engine.wait_tool import WAITED, remember_waits
+from forge.durable.store.attempts import Begun
 from forge.durable.store.database import is_away
 from forge.durable.store.encoding import result_of, result_to_json
 from forge.durable.store.rows import MODEL, SPENT_BEFORE_RESUME, Ending, Outcome, RunInfo, Wait
-from forge.durable.store.steps import Begun
 
 LOST = "lost"  # another worker runs the segment
 
@@ -65,10 +65,9 @@ async def segment_workflow(run_id: str, number: int) -> str:
             text_of(error),
             extra={"run": run_id},
         )
-        # an error would end the workflow: it stays begun, and Engine.requeue_forgotten requeues it
-        raise asyncio.CancelledError from error
+        raise NoOutcome from error  # Engine.requeue_forgotten requeues the segment
     if status == LOST:
-        raise asyncio.CancelledError  # DBOS must not record an outcome: the workflow is cancelled already
+        raise NoOutcome  # whoever took the segment over has cancelled this workflow
     return status
 
 
@@ -80,7 +79,8 @@ async def perform(context: WorkerContext, run_id: str, number: int) -> str:
         return "over"  # the run or the segment is over
     if begun.queued_seconds is not None:
         context.counters.add_wait(begun.run.queue, begun.queued_seconds)
-    recorded = {} if begun.is_first else await in_thread(lambda: store.list_steps(workflow_id(run_id, number)))
+    first = workflow_id(run_id, number)  # which has the recorded steps of all
+    recorded = {} if begun.is_first else await in_thread(lambda: list_recorded_steps(store.database, first))
     attempt = Attempt(
         begun.run, context, token, recorded, begun.intents, begun.is_first, has_messages=begun.has_messages
     )
@@ -191,8 +191,7 @@ class DrivenSegment:
             if self.run.scope.get(SINGLE_CALL):
                 return await self.attempt.work(self._one_call(executor))
             result = await self.attempt.work(self._loop(executor))
-            if self.attempt.broken is not None:  # not caused by the model or a tool
-                raise self.attempt.broken
+            self.attempt.raise_if_broken()
         except Stopped:
             executor.background.cancel(self.scope.session_id)
             result = self._cancelled_result()

@@ -14,7 +14,6 @@ from forge.durable.store import RunStore
 from forge.durable.store.find import insert_into, now
 from forge.durable.store.inbox import notify_queued
 from forge.durable.store.rows import RunInfo
-from forge.durable.store.steps import APPLICATION
 from forge.durable.store.tables import segments
 
 if TYPE_CHECKING:
@@ -84,7 +83,12 @@ class Starter:
             if self._client is None:
                 from dbos import DBOSClient  # slow to load: programs that only submit and read runs do without
 
-                from forge.durable.engine.dbos_private import JsonSerializer, run_migrations, with_old_times
+                from forge.durable.engine.dbos_private import (
+                    APPLICATION,
+                    JsonSerializer,
+                    run_migrations,
+                    with_old_times,
+                )
 
                 silence_dbos_logger()
                 engine = with_old_times(self._store.engine)

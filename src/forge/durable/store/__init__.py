@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 import sqlalchemy as sa
 
 from forge.core.messages import Message
-from forge.durable.store import check_input, events, inbox, questions, steps
+from forge.durable.store import attempts, check_input, events, inbox, questions
 from forge.durable.store import find as _find
 from forge.durable.store import run_lifecycle as run_rows
 from forge.durable.store.database import PATIENCE, Database
@@ -32,7 +32,6 @@ Questions = list[Question]
 Numbered = list[tuple[int, dict[str, Any]]]
 Files = list[tuple[str, int]]
 Statuses = Sequence[Status]
-Steps = dict[int, steps.RecordedStep]
 _NOBODY = inbox.CalledRuns(frozenset(), frozenset())
 
 
@@ -175,27 +174,21 @@ class RunStore:
         begun = self.begin_attempt(run_id, segment, worker, attempt)
         return begun.run if begun is not None else None
 
-    def begin_attempt(self, run_id: str, segment: int, worker: str, attempt: str) -> steps.Begun | None:
+    def begin_attempt(self, run_id: str, segment: int, worker: str, attempt: str) -> attempts.Begun | None:
         """Does the same; also returns the calls that earlier attempts at the segment were about to run."""
-        return self.database.write(lambda connection: steps.begin_segment(connection, run_id, segment, worker, attempt))
+        return self.database.write(
+            lambda connection: attempts.begin_segment(connection, run_id, segment, worker, attempt)
+        )
 
     def record_intent(
-        self, run_id: str, segment: int, attempt: str, call: str, detail: steps.Detail = None, earlier: str = ""
-    ) -> steps.Intent:
+        self, run_id: str, segment: int, attempt: str, call: str, detail: attempts.Detail = None, earlier: str = ""
+    ) -> attempts.Intent:
         """Records that an attempt is about to run a call that must not be repeated. `earlier`: the attempt that was,
         without effect.
         """
-        new = steps.NewIntent(run_id, segment, attempt, call, detail, earlier)
+        new = attempts.NewIntent(run_id, segment, attempt, call, detail, earlier)
         write = self.database.write if earlier else self.database.write_once
-        return write(lambda connection: steps.record_intent(connection, new))
-
-    def list_steps(self, workflow: str) -> Steps:
-        """Returns the steps that earlier attempts at a segment recorded, by their numbers."""
-        return self.database.read(lambda connection: steps.list_steps(connection, workflow))
-
-    def record_step(self, step: steps.StepToRecord) -> steps.State:
-        """Records a step of a segment, if its attempt still runs the segment."""
-        return self.database.write_once(lambda connection: steps.record_step(connection, step))
+        return write(lambda connection: attempts.record_intent(connection, new))
 
     def close_segment(self, run_id: str, segment: int, outcome: Outcome) -> RunInfo:
         """Stores the outcome of a segment; a second time, or for an old segment, changes nothing.

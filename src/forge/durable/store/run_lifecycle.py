@@ -12,13 +12,13 @@ from forge.core.events import RunFinished
 from forge.core.messages import Message, export_message, unanswered_calls
 from forge.core.plain_values import brief
 from forge.durable.store import inbox
+from forge.durable.store.attempts import is_lost
 from forge.durable.store.check_input import check_new
 from forge.durable.store.database import seal_row
 from forge.durable.store.encoding import object_of, wait_to_json
 from forge.durable.store.events import insert_events, lock_events
 from forge.durable.store.find import COLUMNS, clamp_limit, find_run, insert_into, insert_rows, last_turn, now, run_info
 from forge.durable.store.rows import OPEN, OVER, SEAL, SPENT_BEFORE_RESUME, NewRun, Outcome, RunInfo, Status, Wait
-from forge.durable.store.steps import is_lost
 from forge.durable.store.tables import HAS_PARENT, background, messages, questions, runs
 from forge.workspace.state.store import StoreError
 

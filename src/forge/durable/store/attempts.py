@@ -1,13 +1,9 @@
-"""Stores the steps and the intents of segments. Every function works inside the caller's transaction.
-
-Steps are in DBOS's table. DBOS itself needs ten statements for a step: it looks for an earlier record, checks who owns
-the workflow, inserts, and begins and ends two transactions. An attempt reads all earlier records once, when it begins.
-Then one statement records a step, if the attempt still runs the segment.
+"""Stores which attempt runs a segment, and its intents: the calls that it was about to run. Every function works inside
+the caller's transaction.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -17,94 +13,6 @@ from forge.durable.store.find import COLUMNS, insert_into, now, run_info
 from forge.durable.store.inbox import has_messages
 from forge.durable.store.rows import RunInfo
 from forge.durable.store.tables import Json, intents, runs
-
-APPLICATION = "forge"  # DBOS's name of the application: other applications may share the database
-FORMAT = "forge_json"  # DBOS's name of our serializer
-
-State = Literal["recorded", "taken", "lost"]
-"""The state of a step: recorded by this attempt, recorded otherwise, or refused, because another attempt runs the
-segment.
-"""
-
-
-class RecordedStep(NamedTuple):
-    """A step that an earlier attempt recorded."""
-
-    name: str
-    output: str | None  # serialized
-    serialization: str | None
-
-
-class StepToRecord(NamedTuple):
-    """A step to record. `run`, `segment` and `attempt` say who may."""
-
-    run: str
-    segment: int
-    attempt: str
-    workflow: str
-    number: int
-    name: str
-    output: str  # serialized
-    started: int  # milliseconds since 1970
-    completed: int
-
-
-def list_steps(connection: sa.Connection, workflow: str) -> dict[int, RecordedStep]:
-    """Returns the recorded steps of a workflow by their numbers."""
-    columns = "function_id, function_name, output, serialization"
-    query = f"SELECT {columns} FROM {_table(connection)} WHERE workflow_uuid = :workflow"  # noqa: S608 - all of it is ours
-    rows = connection.execute(sa.text(query), {"workflow": workflow})
-    return {number: RecordedStep(*row) for number, *row in rows}
-
-
-def record_step(connection: sa.Connection, step: StepToRecord) -> State:
-    """Records a step if its attempt still runs the segment. One statement decides, also outside of a transaction."""
-    is_sqlite = connection.dialect.name == "sqlite"
-    values: dict[str, Any] = step._asdict()
-    if is_sqlite:
-        values["now"] = time.time()
-    if connection.execute(_INSERTS[is_sqlite], values).first() is not None:
-        return "recorded"
-    return _find_state(connection, step)
-
-
-def _find_state(connection: sa.Connection, step: StepToRecord) -> State:
-    """Finds why a step was not inserted: it was before, if the connection broke at the commit."""
-    found = list_steps(connection, step.workflow).get(step.number)
-    if found is not None and (found.name, found.output) == (step.name, step.output):
-        return "recorded"
-    owner = connection.execute(_OWNED, {"run": step.run, "segment": step.segment, "attempt": step.attempt}).first()
-    return "lost" if owner is None else "taken"
-
-
-def _table(connection: sa.Connection) -> str:
-    return "operation_outputs" if connection.dialect.name == "sqlite" else "dbos.operation_outputs"
-
-
-_OWNER = "FROM forge_runs WHERE id = :run AND segment = :segment AND attempt = :attempt AND status = 'running'"
-_OWNED = sa.text(f"SELECT id {_OWNER}")
-
-
-def _insert(table: str, now: str, lock: str) -> sa.TextClause:
-    # the lock orders it with an attempt that takes over right now: either that one sees the step, or this one is lost
-    return sa.text(f"""
-        INSERT INTO {table} (workflow_uuid, function_id, function_name, output, serialization, started_at_epoch_ms,
-            completed_at_epoch_ms, application_name, retention_timestamp)
-        SELECT CAST(:workflow AS TEXT), CAST(:number AS INTEGER), CAST(:name AS TEXT), CAST(:output AS TEXT),
-            '{FORMAT}', CAST(:started AS BIGINT), CAST(:completed AS BIGINT), '{APPLICATION}',
-            CAST({now} * 1000 AS BIGINT)
-        {_OWNER} {lock}
-        ON CONFLICT (workflow_uuid, function_id) DO NOTHING RETURNING function_id""")
-
-
-_INSERTS = {
-    True: _insert("operation_outputs", ":now", ""),
-    False: _insert("dbos.operation_outputs", "extract(epoch from statement_timestamp())", "FOR SHARE"),
-}  # by whether it is SQLite
-
-
-# Intents: which attempt began a segment, and which calls it was about to run.
-
 
 Intent = Literal["recorded", "repeated", "lost"]
 """The state of a call's intent: recorded for this attempt, recorded by an earlier attempt, or refused, because another
