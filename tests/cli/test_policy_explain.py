@@ -212,3 +212,20 @@ def test_a_redirect_is_mentioned_where_a_rule_may_judge_it(here, workspace):
     shown = here(*call, "--policy", "net.rules")
     assert "a redirect to another server cannot be foreseen: the rules judge its address when it comes" in shown.out
     assert here(*call, "--policy", "net.rules", "--json").json["decision"] == "allow"
+
+
+def test_rules_about_effects_do_not_judge_file_tools(here, workspace):
+    (workspace / "p.rules").write_text("ask write\nallow effects write **\n")
+    said = here("policy", "explain", "file_write", '{"path": "a.py", "content": ""}', "--policy", "p.rules")
+    assert said.out.startswith("ask ")
+    said = here("policy", "explain", "bash", '{"command": "make"}', "--effect", "write a.py", "--policy", "p.rules")
+    assert "\nallow effects change a.py: the rule `allow effects write **`" in said.out
+
+
+def test_explain_tells_the_ruling_on_each_effect(here, workspace):
+    (workspace / "p.rules").write_text("allow effects write src/**\nask effects over 1 files\n")
+    flags = ("--effect", "create src/a", "--effect", "change src/b", "--policy", "p.rules", "--json")
+    told = here("policy", "explain", "bash", '{"command": "make"}', *flags).json
+    assert told["decision"] == "ask"
+    judged = [(one["effect"], one["target"], one["decision"]) for one in told["rulings"] if one["effect"]]
+    assert judged == [("create", "src/a", "allow"), ("change", "src/b", "allow"), ("change", "2 paths", "ask")]

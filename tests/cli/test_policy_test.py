@@ -232,3 +232,35 @@ def test_numbers_and_booleans_are_named_by_their_text_as_in_the_call_itself(trie
     for (name, sent), expect in calls.items():
         assert here("policy", "explain", name, sent, "--json", "--config", "c.yaml").json["decision"] == expect
         assert (here("tool", "call", name, sent, "--config", "c.yaml").code == 0) is (expect == "allow")
+
+
+def test_policy_test_judges_effects(here, workspace):
+    (workspace / "p.rules").write_text("allow effects write src/**\nask effects delete\ndeny effects write .github\n")
+    (workspace / "e.yaml").write_text(
+        "- {tool: bash, arguments: {command: make}, expect: ask}\n"
+        "- {tool: bash, arguments: {command: make}, effects: [], expect: allow}\n"
+        "- {tool: bash, arguments: {command: make}, effects: [create src/a, change src/b], expect: allow}\n"
+        "- {tool: bash, arguments: {command: make}, effects: [create src/a, delete src/b], expect: ask}\n"
+        "- {tool: bash, arguments: {command: make}, effects: [create .github/x.yml], expect: deny}\n"
+    )
+    ended = here("policy", "test", "e.yaml", "--policy", "p.rules")
+    assert (ended.code, ended.out) == (0, "5 examples, all as expected.\n")
+
+
+def test_a_written_ask_decides_before_the_effects(here, workspace):
+    (workspace / "p.rules").write_text("ask execute make *\nallow write\n")
+    (workspace / "e.yaml").write_text(
+        "- {tool: bash, arguments: {command: make all}, effects: [create a], expect: ask}\n"
+        "- {tool: bash, arguments: {command: cc a.c}, effects: [create a], expect: allow}\n"
+    )
+    assert here("policy", "test", "e.yaml", "--policy", "p.rules").code == 0
+
+
+def test_effects_of_an_example_must_be_a_list_of_effects(here, workspace):
+    for written in ("delete a", "[remove a]", "[5]"):
+        (workspace / "e.yaml").write_text(
+            f"- {{tool: bash, arguments: {{command: x}}, effects: {written}, expect: ask}}"
+        )
+        ended = here("policy", "test", "e.yaml")
+        assert ended.code != 0
+        assert "effect" in ended.err

@@ -119,6 +119,11 @@ async def check_policy(console: Console, config: str) -> None:
     assert (refused["decision"], refused["problems"]) == ("deny", [])
     assert "not in the allowed list" in refused["wants"][0]["reason"]
     assert (await explained("http_request", method="GET", url="https://other.example/"))["decision"] == "deny"
+    tried = {"tool": "bash", "arguments": {"command": "make"}, "effects": "create notes/a\ndelete src/b"}
+    told = await console.post("/api/policy/explain", tried)
+    assert [one["decision"] for one in told["wants"] if one["effect"]] == ["allow", "ask"]
+    assert told["decision"] == "ask"
+    assert (await console.post("/api/policy/explain", {**tried, "effects": "remove a"}))["problems"]
 
 
 async def check_schedules(console: Console, now: float) -> None:

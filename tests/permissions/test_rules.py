@@ -144,7 +144,7 @@ def test_a_quoted_target_is_the_text_inside():
     [
         ("alow read", ["'alow read'", "unknown action 'alow'", "did you mean 'allow'?"]),
         ("allow raed", ["unknown permission 'raed'", "did you mean 'read'?"]),
-        ("allow sing", ["known: read, write, execute, network, * or tool:NAME"]),
+        ("allow sing", ["known: read, write, execute, network, effects, * or tool:NAME"]),
         ("allow", ["no permission after the action"]),
         ("", ["it is empty"]),
         ("allow tool:", ["no tool name"]),

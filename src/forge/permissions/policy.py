@@ -65,7 +65,7 @@ class Rules:
     def explain(self, request: PermissionRequest) -> Ruling:
         """Returns the decision, the rule it comes from and the reason."""
         permission, scope = request.permission, request.scope
-        mine = self._rules_about(request.spec, permission)
+        mine = self._rules_about(request.spec, permission, request.effect)
         if mine.rules or mine.layers:
             mine = mine._rules_for(scope, request.labels)
         readings: list[TargetForm | None] = [None]  # where no rule looks at targets, they need not be read
@@ -98,17 +98,28 @@ class Rules:
         mine = [rule for rule in self._rules_about(spec, permission).all_rules() if rule.is_for(scope)]
         return [rule.target for rule in mine if rule.target and rule.decision is not Decision.ALLOW]
 
+    def judge_number(self, spec: ToolSpec, scope: Scope, files: int, labels: CallLabels | None = None) -> Ruling | None:
+        """Returns the strictest ruling of rules about the number of files that a run changed; None if none matches."""
+        own = (
+            Ruling(rule.decision, f"the rule `{rule.text}` ({rule.where}): it would change {files:,}", rule.text)
+            for rule in self.rules
+            if rule.over is not None and files > rule.over and rule.is_about(spec, Permission.WRITE)
+            if rule.is_for(scope) and rule.holds(labels)
+        )
+        layers = ((name, layer.judge_number(spec, scope, files, labels)) for name, layer in self.layers)
+        return strictest([*own, *(replace(found, layer=name) for name, found in layers if found is not None)])
+
     def all_rules(self) -> list[Rule]:
         """Returns all rules, those of layers included."""
         return [*self.rules, *(rule for _, layer in self.layers for rule in layer.all_rules())]
 
-    def _rules_about(self, spec: ToolSpec, permission: Permission | None) -> Rules:
+    def _rules_about(self, spec: ToolSpec, permission: Permission | None, effect: str = "") -> Rules:
         """Returns the rules about this tool and permission, found once."""
-        key = (spec.name, spec.aliases, spec.only_talks, permission)
+        key = (spec.name, spec.aliases, spec.only_talks, permission, effect)
         found = self._parts.get(key)
         if found is None:
-            mine = (rule for rule in self.rules if rule.concerns(spec, permission))
-            layers = ((name, layer._rules_about(spec, permission)) for name, layer in self.layers)
+            mine = (rule for rule in self.rules if rule.concerns(spec, permission, effect))
+            layers = ((name, layer._rules_about(spec, permission, effect)) for name, layer in self.layers)
             found = Rules(tuple(mine), tuple(layers), None if spec.only_talks else self.otherwise)
             if len(self._parts) < MOST_PARTS:
                 self._parts[key] = found
@@ -249,11 +260,11 @@ def _default_ruling(permission: Permission | None) -> Ruling:
         return Ruling(Decision.ALLOW, "no rule names it, and it declares no permission")
     if permission is Permission.READ:
         return Ruling(Decision.ALLOW, "no rule matches, and reading is allowed by default")
-    return Ruling(Decision.ASK, f"no rule matches, and {permission} asks by default")
+    return Ruling(Decision.ASK, f"no rule matches, and {permission} asks by default", is_default=True)
 
 
 def _fallback_ruling(decision: Decision) -> Ruling:
-    return Ruling(decision, f"no rule matches, and the policy's default is {decision}")
+    return Ruling(decision, f"no rule matches, and the policy's default is {decision}", is_default=True)
 
 
 # Decides about a call: for the run, `forge policy explain`, `forge policy test` and the console alike.
@@ -418,6 +429,7 @@ class ExplainedPermission(NamedTuple):
     ruling: Ruling
     optional: bool = False  # asked for only while the tool runs, if at all, with a target not known before
     tool: str = ""  # the tool that is called through the called one, and wants it; "": the called one itself
+    effect: str = ""  # of a trial run: create, change, delete or mode
 
 
 class JudgedInnerCall(NamedTuple):
@@ -430,6 +442,11 @@ class JudgedInnerCall(NamedTuple):
     tool: Tool | None
     arguments: Mapping[str, Any]
     note: str = ""
+
+
+def is_replaced_by_trial(permission: Permission | None, ruling: Ruling) -> bool:
+    """Returns whether a trial run replaces this question: no rule, no label and no wish of the tool asks it."""
+    return permission is Permission.EXECUTE and ruling.decision is Decision.ASK and ruling.is_default
 
 
 def explain_call(

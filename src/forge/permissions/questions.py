@@ -56,6 +56,7 @@ class Ruling:
         layer: the layer of the rule, such as "project".
         conditions: the conditions about labels that the rule has.
         traces: the values of the call that come from labelled text, and because of which it asks or denies.
+        is_default: True: no rule matches. A trial run replaces the question of such a ruling.
 
     Example:
         >>> Ruling(Decision.DENY, "Not on a Friday.").decision
@@ -68,6 +69,7 @@ class Ruling:
     layer: str = ""
     conditions: tuple[str, ...] = ()
     traces: tuple[Trace, ...] = ()
+    is_default: bool = False
 
 
 _STRICTNESS = {Decision.ALLOW: 0, Decision.ASK: 1, Decision.DENY: 2}
@@ -99,6 +101,7 @@ class PermissionRequest:
         personal: True: only a person can answer, and only for this call.
         form: with a question: the schema of the fields that an answer has as arguments.
         labels: what is known about the origins of the arguments; None outside of runs.
+        effect: for a policy, about an effect of a trial run on the target: create, change, delete or mode.
 
     Example:
         >>> async def ask(request: PermissionRequest) -> Answer:
@@ -128,6 +131,7 @@ class PermissionRequest:
     personal: bool = False
     form: Mapping[str, Any] | None = None
     labels: CallLabels | None = None
+    effect: str = ""
 
     @property
     def remember(self) -> str:

@@ -24,6 +24,20 @@ SYNTAX = (
     'A rule reads ACTION PERMISSION|tool:GLOB|* [TARGET] [CONDITION …], like "deny execute rm *", "allow tool:http_*"'
     ' or "deny network from:untrusted".'
 )
+EFFECTS = "effects"
+"""In place of a permission: the rule is about what a trial run did to files."""
+
+_KINDS = {
+    "write": frozenset({"create", "change", "delete", "mode"}),
+    "create": frozenset({"create"}),
+    "change": frozenset({"change", "mode"}),
+    "delete": frozenset({"delete"}),
+}
+_EFFECTS_SYNTAX = (
+    'A rule about effects reads ACTION effects write|create|change|delete [TARGET], like "allow effects write src/**",'
+    ' or "ask effects over 50 files".'
+)
+_OVER = re.compile(r"over\s+([0-9][0-9_,]{0,11})\s+files?", re.IGNORECASE)
 _KEYS = ("action", "permission", "tool", "target", "agent", "user", "channel", *CONDITIONS, "match", "not_match")
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 _EXAMPLE_SCOPE = Scope(workspace=Path("/project"))
@@ -63,13 +77,31 @@ class Rule:
     user: str = ""
     channel: str = ""
     conditions: tuple[str, ...] = ()  # about labels, such as `from:untrusted`: all of them must hold
+    effects: str = ""  # about effects of trial runs only: write (all of them), create, change or delete
+    over: int | None = None  # about all effects of a run together, if they are more than this number of files
     text: str = ""  # as it was written
     where: str = ""  # a file and line, or its number in a list
 
-    def concerns(self, spec: ToolSpec, permission: Permission | None) -> bool:
-        """Returns whether the rule can match this tool's requests, for any target and any caller."""
+    @property
+    def permission_text(self) -> str:
+        """The permission as a mapping writes it; empty for all."""
+        if self.effects:
+            return f"{EFFECTS} {self.effects}" if self.over is None else f"{EFFECTS} over {self.over} files"
+        return str(self.permission) if self.permission else ""
+
+    def concerns(self, spec: ToolSpec, permission: Permission | None, effect: str = "") -> bool:
+        """Returns whether the rule can match this tool's requests, for any target and any caller.
+
+        `effect`: of a request about an effect of a trial run: create, change, delete or mode.
+        """
         if self.permission is not None and self.permission is not permission:
             return False
+        if self.effects and (self.over is not None or effect not in _KINDS[self.effects]):
+            return False
+        return self.is_about(spec, permission)
+
+    def is_about(self, spec: ToolSpec, permission: Permission | None) -> bool:
+        """Returns whether the rule names this tool, or all tools that need a permission."""
         if not self.tool:
             return permission is not None and not spec.only_talks
         if spec.only_talks and not self.tool.strip("*"):
@@ -119,17 +151,21 @@ def _read_line(line: str, where: str) -> Rule:
         raise _make_error(where, line, "it has no permission after the action" if words else "it is empty")
     action, form, target = words[0], words[1], words[2].strip() if len(words) > 2 else ""
     target, conditions = _split_conditions(target, line, where)
-    if len(target) > 1 and target[0] in "\"'" and target.count(target[0]) == 2 and target[-1] == target[0]:
-        target = target[1:-1]
     tool = form.removeprefix("tool:") if form.startswith("tool:") else ""
     if form == "tool:":
         raise _make_error(where, line, 'no tool name follows "tool:"')
+    effects, over = "", None
+    if form.lower() == EFFECTS:
+        (effects, over, target), form = _read_effects(target, action, line, where), Permission.WRITE
+    target = _unquote(target)
     return Rule(
         decision=_read_decision(action, line, where),
         permission=None if tool or form == "*" else _read_permission(form, line, where),
         tool=tool,
         target="" if target == "*" else target,
         conditions=conditions,
+        effects=effects,
+        over=over,
         text=line.strip(),
         where=where,
     )
@@ -147,6 +183,14 @@ def _read_mapping(source: Mapping[str, Any], where: str) -> Rule:
     permission = source.get("permission", "*")
     if "permission" not in source and "tool" not in source:
         raise _make_error(where, text, "it has neither a permission nor a tool")
+    effects, over, rest = "", None, ""
+    first, _, words = permission.strip().partition(" ")
+    if first.lower() == EFFECTS:
+        effects, over, rest = _read_effects(words.strip(), source.get("action", ""), text, where)
+        permission = Permission.WRITE
+        if rest or (over is not None and "target" in source):
+            problem = "its path belongs to `target`" if rest else "a number of files has no target"
+            raise _make_error(where, text, problem, _EFFECTS_SYNTAX)
     rule = Rule(
         decision=_read_decision(source.get("action", ""), text, where),
         permission=None if permission == "*" else _read_permission(permission, text, where),
@@ -158,11 +202,31 @@ def _read_mapping(source: Mapping[str, Any], where: str) -> Rule:
         conditions=tuple(
             _read_condition(f"{name}:{source[name]}", text, where) for name in CONDITIONS if name in source
         ),
+        effects=effects,
+        over=over,
         text=text,
         where=where,
     )
     _check_examples(_check_target(rule), source)
     return rule
+
+
+def _read_effects(words: str, action: str, rule: str, where: str) -> tuple[str, int | None, str]:
+    """Reads what follows `effects`: the kind of effects, or a number of files, and the target."""
+    if found := _OVER.fullmatch(words):
+        if action.lower() == Decision.ALLOW:
+            problem = "a number of files can only ask or deny"
+            raise _make_error(where, rule, problem, "Write ask or deny, or allow the paths.")
+        return "write", int(re.sub(r"[_,]", "", found[1])), ""
+    kind, _, target = words.partition(" ")
+    if not words or kind.lower() in _KINDS:
+        return kind.lower() or "write", None, target.strip()
+    raise _make_error(where, rule, f"{kind!r} is no kind of effect", _EFFECTS_SYNTAX)
+
+
+def _unquote(target: str) -> str:
+    is_quoted = len(target) > 1 and target[0] in "\"'" and target.count(target[0]) == 2 and target[-1] == target[0]
+    return target[1:-1] if is_quoted else target
 
 
 def _split_conditions(target: str, line: str, where: str) -> tuple[str, tuple[str, ...]]:
@@ -241,8 +305,10 @@ def _read_permission(name: str, rule: str, where: str) -> Permission:
     try:
         return Permission(name.lower())
     except ValueError:
-        known = f"{', '.join(Permission)}, * or tool:NAME"
-        raise _make_error(where, rule, f"unknown permission {name!r}{_suggest_word(name, Permission, known)}") from None
+        known = f"{', '.join(Permission)}, {EFFECTS}, * or tool:NAME"
+        raise _make_error(
+            where, rule, f"unknown permission {name!r}{_suggest_word(name, [*Permission, EFFECTS], known)}"
+        ) from None
 
 
 def _suggest_word(word: str, words: Sequence[str] | type[Decision] | type[Permission], otherwise: str = "") -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from forge.core.context import Scope
@@ -11,6 +11,7 @@ from forge.core.spec import Permission
 from forge.core.tool import Tool
 from forge.network.address import read_url
 from forge.network.egress import Egress
+from forge.permissions.effects import explain_effects, read_effects
 from forge.permissions.policy import CallLabeller, ExplainedPermission, Rules, explain_call
 from forge.permissions.questions import Decision, Ruling
 from forge.project.assemble.access import project_egress
@@ -40,9 +41,16 @@ def preview_call(
     arguments: Mapping[str, Any],
     scope: Scope,
     origins: CallLabeller | None = None,
+    effects: Sequence[str] | None = None,
 ) -> CallPreview:
-    """Previews a call with valid arguments. Raises `ToolError` if the configuration cannot be used."""
-    wants = explain_call(policy, tool, arguments, scope, origins)
+    """Previews a call with valid arguments. Raises `ToolError` if the configuration cannot be used.
+
+    `effects`: what a trial run of the call does, such as `delete src/a.py`.
+    """
+    if effects is None:
+        wants = explain_call(policy, tool, arguments, scope, origins)
+    else:
+        wants = explain_effects(policy, tool, arguments, scope, read_effects(effects, scope), origins)
     if tool.spec.name in _JUDGED and "url" in arguments:
         wants += _egress_refusals(configuration, arguments["url"])
     if tool.spec.name == "http_request" and _may_judge_redirects(policy, tool, wants):

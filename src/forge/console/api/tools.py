@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -89,13 +89,20 @@ def copy_call(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
 
 def explain_call(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
     agent = asked.body_text("agent", needed=False, most=200)
-    return preview_tool_call(console, asked.body_text("tool", most=200), asked.body_object("arguments") or {}, agent)
+    arguments = asked.body_object("arguments") or {}
+    written = asked.body_text("effects", needed=False, most=20_000)
+    effects = [line for line in written.splitlines() if line.strip()] if written else None
+    return preview_tool_call(console, asked.body_text("tool", most=200), arguments, agent, effects)
 
 
 def preview_tool_call(
-    console: ConsoleState, name: str, arguments: Mapping[str, Any], agent: str = ""
+    console: ConsoleState,
+    name: str,
+    arguments: Mapping[str, Any],
+    agent: str = "",
+    effects: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Previews a call without making it."""
+    """Previews a call without making it. `effects`: of a trial run of it, such as `delete src/a.py`."""
     tool = _find_tool(console, name)
     told: dict[str, Any] = {"tool": tool.spec.name, "problems": [], "arguments": arguments, "decision": "", "wants": []}
     try:
@@ -104,13 +111,14 @@ def preview_tool_call(
         return {**told, "problems": [_error_text(error)]}
     scope = replace(console.scope, agent=agent) if agent else console.scope
     try:
-        seen = preview_call(console.configuration, console.policy, tool, parsed, scope)
+        seen = preview_call(console.configuration, console.policy, tool, parsed, scope, effects=effects)
     except ToolError as error:  # what it would do cannot be told: it has not been set up, say
         return {**told, "arguments": parsed, "problems": [_error_text(error)]}
     wants = [
         {
             "permission": str(one.permission) if one.permission else "",
             "target": str(one.target),
+            "effect": one.effect,
             "tool": one.tool or tool.spec.name,
             "optional": one.optional,
             "decision": str(one.ruling.decision),

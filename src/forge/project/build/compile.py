@@ -218,7 +218,7 @@ def _policy(build: Build) -> dict[str, Any]:
 def _rule(rule: Rule) -> dict[str, Any]:
     said = {
         "action": str(rule.decision),
-        "permission": str(rule.permission) if rule.permission else "",
+        "permission": rule.permission_text,
         **{key: getattr(rule, key) for key in ("tool", "target", "agent", "user", "channel")},
     }
     return {key: value for key, value in said.items() if value}

@@ -30,12 +30,17 @@ _STRICTNESS = ("allow", "ask", "deny")
 @click.argument("name", shell_complete=complete_name)
 @click.argument("arguments", metavar="[JSON]", required=False)
 @click.option("--after", metavar="SESSION", help="Judge it as the next call of a stored session, with its labels.")
+@click.option(
+    "--effect", "effects", metavar="EFFECT", multiple=True,
+    help='Judge it as a trial run with this effect, such as "delete src/a.py"; may be repeated.',
+)  # fmt: skip
 @with_options("policy", "session")
-def command(options: Options, name: str, arguments: str | None, after: str | None) -> None:
+def command(options: Options, name: str, arguments: str | None, after: str | None, effects: tuple[str, ...]) -> None:
     """Show which rule decides about a call, and why.
 
     \b
     forge policy explain bash '{"command": "git push"}'
+    forge policy explain bash '{"command": "make"}' --effect "write build/app" --effect "delete src/a.py"
     forge policy explain http_request '{"url": "https://example.com"}' --after cli
 
     With --after, Forge reads what this session has read: then conditions about labels can hold, and the answer shows
@@ -44,25 +49,31 @@ def command(options: Options, name: str, arguments: str | None, after: str | Non
     A call through `mcp_call` or `openapi_call` also shows the rulings on the tool that it calls. No server is started
     for it: a tool of a server is known by its approved definition.
 
-    With --json: {tool, decision, rulings: [{permission, target, tool, optional, decision, reason, rule, layer,
+    With --effect, the answer shows how the rules judge the effects of a trial run. An effect is write, create, change,
+    delete or mode, and a path.
+
+    With --json: {tool, decision, rulings: [{permission, target, effect, tool, optional, decision, reason, rule, layer,
     traces}]}. The strictest ruling decides. Optional permissions are only asked for while the tool runs, if it needs
     them.
     """
     with refusals():
-        rulings = _rulings(options, name, arguments, after)
+        rulings = _rulings(options, name, arguments, after, effects or None)
     strictest = max((one["decision"] for one in rulings if not one["optional"]), key=_STRICTNESS.index)
     if options.json:
         click.echo(json.dumps({"tool": name, "decision": strictest, "rulings": rulings}, ensure_ascii=False))
         return
 
     for one in rulings:
-        what = f"{one['permission'] or 'run'} {show_invisible(one['target'])}".strip()
+        permission = f"effects {one['effect']}" if one["effect"] else one["permission"] or "run"
+        what = f"{permission} {show_invisible(one['target'])}".strip()
         inner = f" by {show_invisible(one['tool'])}" if one["tool"] != name else ""
         later = " (if it asks for it)" if one["optional"] else ""
         click.echo(f"{one['decision']:<6}{what}{inner}{later}: {one['reason']}")
 
 
-def _rulings(options: Options, name: str, arguments: str | None, after: str | None) -> list[dict[str, Any]]:
+def _rulings(
+    options: Options, name: str, arguments: str | None, after: str | None, effects: tuple[str, ...] | None
+) -> list[dict[str, Any]]:
     configuration = load_configuration(options.config)
     tool = find_tool(name, project_tools(options, name))
     scope = project_scope(options.workspace, configuration, options.session)
@@ -70,11 +81,12 @@ def _rulings(options: Options, name: str, arguments: str | None, after: str | No
     tool = tool.original if isinstance(tool, UnavailableTool) else tool  # its rules count all the same
     parsed = tool.parse(arguments) if arguments is not None else {}
     origins = _read_origins(configuration, scope, after) if after is not None else None
-    wants = preview_call(configuration, policy, tool, parsed, scope, origins).wants
+    wants = preview_call(configuration, policy, tool, parsed, scope, origins, effects).wants
     return [
         {
             "permission": str(one.permission) if one.permission else None,
             "target": one.target,
+            "effect": one.effect,
             "tool": one.tool or name,
             "optional": one.optional,
             "decision": str(one.ruling.decision),
