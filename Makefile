@@ -212,8 +212,9 @@ screenshots: $(READY) chromium ## a picture of every page of the console, into d
 	@$(BIN)/python -m scripts.screenshots
 
 .PHONY: pictures
-pictures: $(READY) ## the picture of a run in the terminal, into docs/images
+pictures: $(READY) screenshots ## all pictures and the two animations of the documentation, into docs/images (needs tmux)
 	@$(BIN)/python -m scripts.terminal_picture
+	@$(BIN)/python -m scripts.animations
 
 format: $(READY) ## format the code and mend what the linter can
 	$(call step,format)

@@ -25,11 +25,14 @@ class Observed:
         return "\n".join(self.seen)
 
 
-async def observe(system: System, function: Callable[..., Any], *turns: Sequence[tuple[str, str]]) -> Observed:
+async def observe(
+    system: System, function: Callable[..., Any], *turns: Sequence[tuple[str, str]], tool: Any = None
+) -> Observed:
+    """Gives the system one tool, made of the function unless there is one already, and a model that calls it."""
     script = Script(
         [[Call(f"c{turn}_{at}", *call) for at, call in enumerate(calls)] for turn, calls in enumerate(turns)]
     )
-    tools = [system.define(function)]
+    tools = [tool or system.define(function)]
     GOT.clear()
     ended = ""
     try:
@@ -50,6 +53,7 @@ async def observe_behaviour(system: System) -> dict[str, str]:
         "three calls, one raises": describe_three(await observe(system, save, saves)),
         "three plain sleeps of 0.3 s": describe_sleeps(await observe(system, doze, dozes)),
         "a result of 1 MB": describe_large(await observe(system, dump, [("dump", '{"table": "orders"}')])),
+        "a tool that a person must approve, nobody there": await observe_unapproved(system),
         "twelve identical calls": describe_repeated(await observe(system, save, *[[("save", '{"count": 1}')]] * 12)),
     }
 
@@ -111,6 +115,19 @@ def describe_large(observed: Observed) -> str:
         return f"run ends: {observed.ended}"
     size = len(observed.text)
     return "whole" if size >= 1_000_000 else f"{size / 1000:,.0f} kB of it"
+
+
+async def observe_unapproved(system: System) -> str:
+    """The author marks the tool as one that a person must approve, with the system's own mark; nobody is there."""
+    guarded = system.define_guarded(save)
+    if guarded is None:
+        return "no such mark: it ran" if (await observe(system, save, [("save", '{"count": 1}')])).got else "not run"
+    observed = await observe(system, save, [("save", '{"count": 1}')], tool=guarded)
+    if observed.got:
+        return "it ran"
+    if observed.ended:
+        return f"not run, run ends: {observed.ended}"
+    return "not run, model gets the reason" if "approv" in observed.text else "not run"
 
 
 def describe_repeated(observed: Observed) -> str:

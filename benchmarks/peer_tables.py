@@ -37,7 +37,9 @@ system takes no async functions.
 """
 BEHAVIOUR = """
 Observed with each system's own settings and a scripted model; Forge has the policy `allow *`. FastMCP has no agent and
-is seen through its own client. "up to the model adapter": arguments reach the system parsed.
+is seen through its own client. "up to the model adapter": arguments reach the system parsed. "no such mark":
+a tool cannot say that a person must approve its calls; LangChain has a middleware of the agent for it. "interruption",
+"confirmation", "paused": the caller can ask a person, and resume the run.
 """
 REPAIR = """
 Arguments that are nearly right are repaired, refused with an error that the model gets, or passed on wrong.

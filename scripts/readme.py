@@ -19,26 +19,38 @@ BEGIN, END = "<!-- peers: written by `make readme` -->", "<!-- end of peers -->"
 
 SYSTEMS = ("forge", "pydantic-ai", "openai-agents", "langchain", "smolagents")
 ROWS = {
-    "`'[\"a\"]'` for a list": "A list sent as text",
-    "`filePath` for `file_path`": "`filePath` for `file_path`",
-    "a tool raises": "A tool raises an error",
-    "three calls, one raises": "Three parallel calls, one raises",
-    "twelve identical calls": "Twelve identical calls",
-    "a result of 1 MB": "A result of 1 MB: the model gets",
-    "call, async function": "A call, × bare pydantic",
-    "loop: a turn at 1,000 turns": "A turn of a 1,000-turn loop, × bare loop",
-    "distributions installed": "Packages installed",
+    "What the model gets": {
+        "a tool raises": "A tool raises an error",
+        "a result of 1 MB": "A result of 1 MB",
+        "`'[\"a\"]'` for a list": "A list sent as text",
+        "`filePath` for `file_path`": "`filePath` for `file_path`",
+    },
+    "What runs unasked": {
+        "a tool that a person must approve, nobody there": "A tool that a person must approve, with nobody there",
+        "twelve identical calls": "Twelve identical calls",
+    },
+    "What is lost": {
+        "three calls, one raises": "Three parallel calls, one raises",
+        "malformed JSON": "Arguments that are no JSON",
+    },
+    "What it costs": {
+        "distributions installed": "Packages installed",
+        "call, async function": "A call, × bare pydantic",
+        "loop: a turn at 1,000 turns": "A turn of a 1,000-turn loop, × bare loop",
+    },
 }
-"""The rows of RESULTS.md that the README shows, with the README's words for them."""
+"""The rows of RESULTS.md that the README shows, by subject, with the README's words for them."""
 
 
 def peers_table() -> str:
-    """Returns the README's table."""
+    """Returns the README's table: outcomes first, speed last."""
     cells = read_cells(RESULTS.read_text(encoding="utf-8"))
     lines = [f"| | {' | '.join(f'**{name}**' if name == 'forge' else name for name in SYSTEMS)} |"]
     lines.append("|---" * (len(SYSTEMS) + 1) + "|")
-    for row, words in ROWS.items():
-        lines.append(f"| {words} | {' | '.join(cells[row][name] for name in SYSTEMS)} |")
+    for subject, rows in ROWS.items():
+        lines.append(f"| **{subject}** |{' |' * len(SYSTEMS)}")
+        for row, words in rows.items():
+            lines.append(f"| {words} | {' | '.join(cells[row][name] for name in SYSTEMS)} |")
     return "\n".join(lines)
 
 

@@ -72,7 +72,7 @@ async def main(folder: Path, wanted: set[str]) -> int:
         return 2
     from playwright.async_api import async_playwright  # only where there is a browser
 
-    with tempfile.TemporaryDirectory() as directory, _console(Path(directory)) as link:
+    with tempfile.TemporaryDirectory() as directory, open_console(Path(directory)) as link:
         async with async_playwright() as playwright:
             browser = await playwright.chromium.launch(executable_path=program, args=list(FLAGS))
             entered = await browser.new_context()
@@ -84,7 +84,7 @@ async def main(folder: Path, wanted: set[str]) -> int:
                 for scheme in ("light", "dark"):
                     looks: dict[str, Any] = {"color_scheme": scheme, "viewport": {"width": width, "height": height}}
                     context = await browser.new_context(storage_state=state, reduced_motion="reduce", **looks)
-                    await context.route(re.compile("/api/(?!stream)"), partial(_elsewhere, directory))
+                    await context.route(re.compile("/api/(?!stream)"), partial(move_home, directory))
                     for name, place in _places(run).items():
                         file = f"console-{name}-{size}-{scheme}.png"
                         if not wanted or file in wanted:
@@ -94,7 +94,7 @@ async def main(folder: Path, wanted: set[str]) -> int:
     return 0
 
 
-async def _elsewhere(directory: str, route: Any) -> None:
+async def move_home(directory: str, route: Any) -> None:
     """The answer as if the project lay in somebody's home, and not where this command made it."""
     answer = await route.fetch()
     await route.fulfill(response=answer, body=(await answer.text()).replace(directory, "/home/ada"))
@@ -182,7 +182,8 @@ async def _photograph(context: Any, address: str, file: Path) -> None:
 
 
 @contextmanager
-def _console(directory: Path) -> Iterator[str]:
+def open_console(directory: Path) -> Iterator[str]:
+    """Starts the console of a project with a scripted model. Yields the link that enters it."""
     project = directory / "parser"
     project.mkdir()
     (project / "forge.yaml").write_text(CONFIG, encoding="utf-8")

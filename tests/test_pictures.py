@@ -6,9 +6,11 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
-from scripts.ansi_svg import Style, draw_svg, read_screen
+from scripts.ansi_svg import Frame, Style, animate, draw_lines, draw_svg, read_screen
 
-PICTURE = Path(__file__).parents[1] / "docs" / "images" / "terminal-approval.svg"
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
+PICTURE = IMAGES / "terminal-approval.svg"
+LARGEST = 1_000_000  # bytes of an animation
 
 
 def shown(written: str, columns: int = 80) -> list[str]:
@@ -43,3 +45,37 @@ def test_the_picture_of_an_approval_shows_it_and_nothing_of_the_machine():
     for words in ("file_edit wants to write", "-    return", "+    return", "[y]es", "turns"):
         assert words in text
     assert not re.search(r"/(?:tmp|home|root|usr|work|var|Users)\b", text)
+
+
+def test_a_style_ends_where_the_terminal_ends_it():
+    (line,) = read_screen("\x1b[1;36mbold\x1b[22m cyan\x1b[39m plain", 80)
+    assert line[0][1] == Style(colour="#56d4dd", bold=True)
+    assert line[5][1] == Style(colour="#56d4dd")
+    assert line[-1][1] == Style()
+
+
+def test_an_animation_shows_its_frames_for_their_seconds_and_draws_what_they_share_once():
+    shown = [draw_lines(read_screen(written, 40)) for written in ("one\r\n", "one\r\ntwo\r\n")]
+    drawn = animate([Frame(1.0, shown[0]), Frame(3.0, shown[1])], 400, 200, "$ forge run", is_terminal=True)
+    picture = ElementTree.fromstring(drawn)
+    assert [one.text for one in picture.iter("{http://www.w3.org/2000/svg}text")] == [
+        "one",
+        "two",
+        "$\u00a0forge\u00a0run",
+    ]
+    assert "0.000%{transform:translateX(0px)}25.000%{transform:translateX(-400px)}" in drawn
+    assert "film 4.0s" in drawn
+    assert "prefers-reduced-motion" in drawn
+
+
+def test_the_animations_are_small_and_show_nothing_of_the_machine():
+    texts = {name: (IMAGES / f"animation-{name}.svg").read_text() for name in ("approval", "undo")}
+    for text in texts.values():
+        assert ElementTree.fromstring(text) is not None
+        assert len(text) < LARGEST
+        words = re.sub(r"<[^>]+>", "\n", text)
+        assert not re.search(r"/(?:tmp|root|usr|work|var|Users)\b", words)
+    words = re.sub(r"<[^>]+>", "\n", texts["undo"]).replace("\u00a0", " ")
+    for shown in ("file_edit wants to write invoice.py", "undo wants to write invoice.py", "restored."):
+        assert shown in words
+    assert texts["approval"].count("data:image/webp") > 5

@@ -107,6 +107,6 @@ def test_the_page_on_pypi_has_no_link_that_only_the_repository_knows():
 
 def test_every_picture_is_there():
     pictures = re.findall(r"!\[[^]]+\]\((docs/[^)]+)\)", TEXT)
-    assert len(pictures) == 2
+    assert len(pictures) == 3
     for picture in pictures:
         assert (ROOT / picture).stat().st_size > 1_000

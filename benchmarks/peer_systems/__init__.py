@@ -53,6 +53,10 @@ class System:
         """A tool, with what a model reads of it built."""
         raise NotImplementedError
 
+    def define_guarded(self, function: Callable[..., Any]) -> Any | None:
+        """A tool with the system's own mark that a person must approve each call; None: a tool has no such mark."""
+        return None
+
     async def serve(self, tools: list[Any]) -> Any:
         """What holds the tools while an agent runs."""
         raise NotImplementedError

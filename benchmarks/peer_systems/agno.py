@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from benchmarks.peer_systems import Script, System
+from benchmarks.peer_systems import RunEndedError, Script, System
 
 
 class It(System):
@@ -21,6 +21,11 @@ class It(System):
         made = self.function.from_callable(function)
         made.process_entrypoint()
         made.to_dict()
+        return made
+
+    def define_guarded(self, function: Callable[..., Any]) -> Any:
+        made = self.define(function)
+        made.requires_confirmation = True
         return made
 
     async def serve(self, tools: list[Any]) -> Any:
@@ -55,7 +60,10 @@ class It(System):
 
     async def run(self, tools: list[Any], script: Script, turns: int = 0) -> None:
         agent = self.agent(model=self.scripted(script), tools=tools, telemetry=False)
-        assert (await agent.arun("go")).content == "done"
+        answer = await agent.arun("go")
+        if answer.is_paused:
+            raise RunEndedError("paused")
+        assert answer.content == "done"
 
     def results(self, messages: Any) -> list[str]:
         return [str(message.content) for message in messages if message.role == "tool"]

@@ -32,6 +32,9 @@ class It(System):
         made.spec.to_function()  # the schema comes from the validator: both are built now
         return made
 
+    def define_guarded(self, function: Callable[..., Any]) -> Any:
+        return tool(name=function.__name__, confirm=True)(function)
+
     async def serve(self, tools: list[Any]) -> Any:
         return standard_executor(tools, policy=self.policy)
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from importlib import import_module
 from typing import Any
 
-from benchmarks.peer_systems import Script, System
+from benchmarks.peer_systems import RunEndedError, Script, System
 
 
 class It(System):
@@ -25,6 +25,9 @@ class It(System):
         made = self.function_tool(function)
         made._get_declaration()
         return made
+
+    def define_guarded(self, function: Callable[..., Any]) -> Any:
+        return self.function_tool(function, require_confirmation=True)
 
     async def serve(self, tools: list[Any]) -> Any:
         sessions = import_module("google.adk.sessions.in_memory_session_service").InMemorySessionService()
@@ -67,6 +70,8 @@ class It(System):
         async for event in runner.run_async(user_id="user", session_id=session.id, new_message=message, **limits):
             last = event
         assert last is not None
+        if last.get_function_responses() or last.get_function_calls():
+            raise RunEndedError("confirmation")
         assert last.content.parts[0].text == "done"
 
     def results(self, messages: Any) -> list[str]:

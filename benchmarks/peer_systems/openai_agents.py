@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from benchmarks.peer_systems import Script, System
+from benchmarks.peer_systems import RunEndedError, Script, System
 
 
 class It(System):
@@ -21,6 +21,9 @@ class It(System):
             made = self.peer.function_tool(function, strict_mode=False)
         import_module("agents.models.openai_responses").Converter.convert_tools([made], [])
         return made
+
+    def define_guarded(self, function: Callable[..., Any]) -> Any:
+        return self.peer.function_tool(function, needs_approval=True)
 
     async def serve(self, tools: list[Any]) -> Any:
         self.context: Any = import_module("agents.tool_context").ToolContext
@@ -49,7 +52,10 @@ class It(System):
         model = type("Model", (self.peer.Model,), {"get_response": get_response, "stream_response": None})()
         agent = self.peer.Agent(name="agent", model=model, tools=tools)
         limits = {"max_turns": turns + 1} if turns else {}
-        assert (await self.peer.Runner.run(agent, "go", **limits)).final_output == "done"
+        result = await self.peer.Runner.run(agent, "go", **limits)
+        if result.interruptions:
+            raise RunEndedError("interruption")
+        assert result.final_output == "done"
 
     def said(self, text: str) -> Any:
         content = self.responses.ResponseOutputText(type="output_text", text=text, annotations=[])

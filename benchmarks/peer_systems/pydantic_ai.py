@@ -20,6 +20,9 @@ class It(System):
         assert made.tool_def.name == function.__name__
         return made
 
+    def define_guarded(self, function: Callable[..., Any]) -> Any:
+        return self.peer.Tool(function, requires_approval=True)
+
     async def serve(self, tools: list[Any]) -> Any:
         self.refused: Any = import_module("pydantic_ai.exceptions").ToolRetryError
         model = import_module("pydantic_ai.models.test").TestModel()

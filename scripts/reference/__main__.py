@@ -11,7 +11,7 @@ from pathlib import Path
 
 from forge.project.config import reader
 from forge.project.config.declaration import Configuration
-from scripts.reference.api import api_page
+from scripts.reference.api import api_pages
 from scripts.reference.commands import commands_page
 from scripts.reference.configuration import configuration_page
 from scripts.reference.errors import errors_page
@@ -32,14 +32,14 @@ def schema_text() -> str:
 def pages() -> dict[str, str]:
     """Every page by the name of its file."""
     written = {
-        "api": api_page,
         "tools": tools_page,
         "events": events_page,
         "errors": errors_page,
         "configuration": configuration_page,
         "commands": commands_page,
     }
-    return {f"{name}.md": f"{WRITTEN}{write().rstrip()}\n" for name, write in written.items()}
+    texts = api_pages() | {name: write() for name, write in written.items()}
+    return {f"{name}.md": f"{WRITTEN}{text.rstrip()}\n" for name, text in texts.items()}
 
 
 def main() -> int:

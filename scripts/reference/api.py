@@ -1,4 +1,4 @@
-"""The page of `forge.*`: every public name with its signature, its parameters and an example, from the docstrings."""
+"""The pages of `forge.*`: every public name with its types, its parameters and an example, from the docstrings."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import enum
 import inspect
 import re
+from functools import cached_property
 from importlib import import_module
 from itertools import pairwise
 from typing import Any
@@ -59,24 +60,52 @@ TOPICS = {
         schedules.Runner schedules.schedule_tools channels.Channel channels.Channels
     """,
 }
-_SHOWN = ("Agent", "StartedRun")  # classes whose methods the page has, too
+PAGES = {
+    topic: f"api-{name}"
+    for topic, name in zip(
+        TOPICS,
+        "agents tools rules models sources mcp-clients events calls evaluation durable knowledge".split(),
+        strict=True,
+    )
+}
+"""The file of each topic, without its ending."""
 
 
-def api_page() -> str:
-    """Raises `AssertionError` where a public name belongs to no topic."""
+def api_pages() -> dict[str, str]:
+    """Returns the list of all names and a page for each topic, by file.
+
+    Raises `AssertionError` where a public name belongs to no topic.
+    """
     listed = {f"forge.{name}" for names in TOPICS.values() for name in names.split()}
     assert listed == public_names().keys(), sorted(listed ^ public_names().keys())
-    parts = [
-        "# Python",
-        "Every name below is imported from `forge`: `from forge import Agent, tool`. Where the signature names a"
-        " module, it is imported from there: `from forge.mcp import Stdio`. The tests run every example; all these"
-        " names, `asyncio` and `Path` are imported there.",
-    ]
+    pages = {"api": _list_names()}
     for topic, names in TOPICS.items():
-        parts.append(f"## {topic}")
-        for name in names.split():
-            parts += _describe(f"forge.{name}")
-    return "\n\n".join(parts)
+        parts = [part for name in names.split() for part in _describe(f"forge.{name}")]
+        pages[PAGES[topic]] = "\n\n".join([f"# {topic}", *parts])
+    return pages
+
+
+def _list_names() -> str:
+    rows = []
+    for topic, names in TOPICS.items():
+        links = (f"[`{name}`]({PAGES[topic]}.md#{_heading(name).lower().replace(' ', '-')})" for name in names.split())
+        rows.append((f"[{topic}]({PAGES[topic]}.md)", ", ".join(links)))
+    return "\n\n".join(
+        [
+            "# Python",
+            "Names without a dot are imported from `forge`: `from forge import Agent, tool`. The others are imported"
+            " from their module: `mcp.Stdio` by `from forge.mcp import Stdio`. The tests run every example; all"
+            " these names, `asyncio` and `Path` are imported there.",
+            table(("subject", "names"), rows),
+        ]
+    )
+
+
+def _heading(name: str) -> str:
+    """Returns the name; `class Tool` where a function `tool` has the same address on its page."""
+    last = name.rpartition(".")[2]
+    others = {one.rpartition(".")[2] for one in public_names()} - {last}
+    return f"class {last}" if last != last.lower() and last.lower() in others else last
 
 
 def docstring_of(name: str) -> str:
@@ -103,23 +132,50 @@ def _describe(name: str) -> list[str]:
     module, _, name = name.rpartition(".")
     shown = name if module == "forge" else f"{module}.{name}"
     prose, _, example = text.partition("Example:\n")
-    parts = [f"### {name}", f"```text\n{_signature(shown, value)}\n```", _paragraphs(prose.partition("Args:\n")[0])]
+    parts = [
+        f"## {_heading(name)}",
+        f"```python\n{_signature(shown, value)}\n```",
+        _paragraphs(prose.partition("Args:\n")[0]),
+    ]
     if found := documented(text):
         parts.append(table(("parameter", "meaning"), [(f"`{one}`", words) for one, words in found]))
     if example:
         parts.append(f"```pycon\n{inspect.cleandoc(example)}\n```")
-    if name in _SHOWN:
-        parts.append(_methods(value))
+    if inspect.isclass(value) and (methods := _methods(value)):
+        parts += ["Methods and properties:", methods]
     return [part for part in parts if part]
 
 
 def _methods(value: type) -> str:
-    rows = []
+    """Returns a definition list: each method with its types, and the first paragraph of its docstring."""
+    parts = []
     for member, found in vars(value).items():
         text = inspect.cleandoc(getattr(found, "__doc__", "") or "").partition("\n\n")[0]
-        if not member.startswith("_") and text and (inspect.isroutine(found) or isinstance(found, property)):
-            rows.append((f"`{member}`", text))
-    return table(("method", "purpose"), rows)
+        if member.startswith("_") or not text:
+            continue
+        function = getattr(found, "__func__", found)  # of a class method
+        if isinstance(found, property | cached_property):
+            getter: Any = found.fget if isinstance(found, property) else found.func
+            shown = f"{member}{_returned(inspect.signature(getter))}"
+        elif inspect.isfunction(function):
+            shown = _signature(member, function)
+            waits = inspect.iscoroutinefunction(function)
+            shown = f"{'await ' if waits else ''}{shown}{_returned(inspect.signature(function))}"
+        else:
+            continue
+        parts.append(f"```python\n{shown}\n```\n\n{' '.join(text.split())}")
+    return "\n\n".join(parts)
+
+
+def _returned(found: inspect.Signature) -> str:
+    kind = found.return_annotation
+    return "" if kind is found.empty or kind in (None, "None") else f" -> {_name_type(kind)}"
+
+
+def _name_type(kind: Any) -> str:
+    """Returns an annotation as it is written; those of a named tuple are references."""
+    known = getattr(kind, "__forward_arg__", None) or getattr(kind, "__name__", None)
+    return kind if isinstance(kind, str) else str(known or kind)
 
 
 def _signature(name: str, value: Any) -> str:
@@ -134,13 +190,18 @@ def _signature(name: str, value: Any) -> str:
         return name
     given = []
     for one in found.parameters.values():
-        if one.name == "settings" and (settings := settings_of(value)):
-            given += [f"{key}=…" for key in settings]
+        if one.name == "self":
+            continue
+        if settings := settings_of(value) if one.kind == one.VAR_KEYWORD else {}:
+            given += [f"{key}: {kind} = …" for key, kind in settings.items()]
             continue
         given.append(f"{'*' * (one.kind == one.VAR_POSITIONAL)}{'**' * (one.kind == one.VAR_KEYWORD)}{one.name}")
+        if one.annotation is not one.empty:
+            given[-1] += f": {_name_type(one.annotation)}"
         if one.default is not one.empty:
             shown = repr(one.default)
-            given[-1] += f"={shown}" if len(shown) < 20 and "<" not in shown else "=…"
+            equals = " = " if one.annotation is not one.empty else "="
+            given[-1] += f"{equals}{shown}" if len(shown) < 20 and "<" not in shown else f"{equals}…"
     text = f"{name}({', '.join(given)})"
     return text if len(text) <= 100 else f"{name}(\n    " + ",\n    ".join(given) + ",\n)"
 

@@ -61,6 +61,7 @@ def test_forge_behaves_as_the_table_says():
         "wrong type": "explained, with name and type",
         "a tool raises": "model gets the message",
         "three calls, one raises": "model gets 3 of 3",
+        "a tool that a person must approve, nobody there": "not run, model gets the reason",
     }
 
 
