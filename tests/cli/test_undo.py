@@ -140,3 +140,13 @@ def test_the_project_declares_further_directories_and_may_switch_writing_off(wor
     refused = here("tool", "call", "file_read", path, "--config", "forge.yaml")
     assert refused.code == 2
     assert "workspace.roots[0].path" in refused.err
+
+
+def test_folders_that_a_write_made_are_removed_with_it_unless_something_else_is_in_them(workspace, here):
+    for path in ("one/two/a.txt", "three/b.txt"):
+        assert here("tool", "call", "file_write", json.dumps({"path": path, "content": "x"}), "--yes").code == 0
+    (workspace / "three" / "mine.txt").write_text("mine")
+    assert here("undo", "--yes").code == 0
+    assert here("undo", "--yes").code == 0
+    assert not (workspace / "one").exists()
+    assert [one.name for one in (workspace / "three").iterdir()] == ["mine.txt"]

@@ -13,6 +13,7 @@ import resource
 import select
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -52,6 +53,12 @@ def test_killed_at_any_step_of_a_change_of_many_files_all_or_nothing_is_left(tmp
 def test_killed_at_any_step_of_a_change_of_one_file_the_old_or_the_new_one_is_left(tmp_path, which):
     outcomes = run("steps", tmp_path, which, "before")
     assert set(outcomes) == {"all", "nothing"}
+
+
+def test_killed_at_any_step_of_a_change_of_folders_and_modes_all_or_nothing_is_left(tmp_path):
+    outcomes = run("steps", tmp_path, "folders", "before")
+    assert set(outcomes) == {"all", "nothing"}
+    assert sum(outcomes.values()) > 50
 
 
 @pytest.mark.parametrize("rounds", ROUNDS)
@@ -213,7 +220,7 @@ def steps(root: str, which: str, moment: str) -> dict[str, int]:
             said = recover(workspace)
             assert not strays(workspace), (call, number, strays(workspace), said)
             assert recover(workspace) == []
-            now = contents(workspace)
+            now = contents(workspace) | (modes(workspace) if which == "folders" else {})
             assert now in (before, after), (call, number, now, said)
             outcomes["all" if now == after else "nothing"] += 1
             shutil.rmtree(workspace)
@@ -258,6 +265,8 @@ def prepared(workspace: Path, which: str) -> tuple[dict[str, Any], dict[str, Any
         *(change for one in changes.values() for change in one),
         Change(at("sub/back"), None, b"", link="somewhere"),
     ]
+    if which == "folders":
+        return prepared_folders(workspace)
     after = dict(before)
     for change in changes[which]:
         name = change.location.relative
@@ -268,6 +277,34 @@ def prepared(workspace: Path, which: str) -> tuple[dict[str, Any], dict[str, Any
         if name == "new/d":
             after["new"] = None
     return before, after, changes[which]
+
+
+def prepared_folders(workspace: Path) -> tuple[dict[str, Any], dict[str, Any], list[Change]]:
+    """Remove a folder with its file, make a folder, and give a folder and a file a mode."""
+    (workspace / "c").unlink()
+    for name, mode in (("sub", 0o750), ("a", 0o640)):
+        (workspace / name).chmod(mode)
+    (workspace / "gone" / "inner").mkdir(parents=True)
+    (workspace / "gone" / "inner" / "x").write_bytes(b"old")
+    before = contents(workspace) | modes(workspace)
+    at, status = PathValidator(workspace).resolve, (workspace / "sub").stat()
+    changes = [
+        Change(at("gone"), None, None, status=status, folder="remove"),
+        Change(at("gone/inner"), None, None, status=status, folder="remove"),
+        Change(at("gone/inner/x"), b"old", None),
+        Change(at("made"), None, None, 0o711, folder="make"),
+        Change(at("made/in it"), None, b"new", 0o600),
+        Change(at("sub"), None, None, status=status, folder="mode", new_mode=0o700),
+        Change(at("a"), b"old", b"old", status=(workspace / "a").stat(), new_mode=0o444),
+    ]
+    left = {name: value for name, value in before.items() if not name.startswith("gone")}
+    after = left | {"made": None, "made/in it": b"new", "sub mode": "0o700", "a mode": "0o444", "made mode": "0o711"}
+    return before, after, changes
+
+
+def modes(workspace: Path) -> dict[str, str]:
+    names = [name for name in ("sub", "a", "made") if (workspace / name).exists()]
+    return {f"{name} mode": oct(stat.S_IMODE((workspace / name).stat().st_mode)) for name in names}
 
 
 def in_child(work: Callable[[], object]) -> bool:

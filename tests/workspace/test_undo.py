@@ -95,6 +95,63 @@ def test_an_edited_file_keeps_the_mode_it_has_now(desk):
     assert stat.S_IMODE((desk.root / "a").stat().st_mode) == 0o755
 
 
+def test_a_mode_that_the_change_set_comes_back_and_one_of_somebody_else_is_a_conflict(desk):
+    (desk.root / "a").write_bytes(b"one")
+    (desk.root / "a").chmod(0o640)
+    change = Change(desk.place("a"), b"one", b"one", status=(desk.root / "a").stat(), new_mode=0o755)
+    desk.log.record("s", "t", "c", "bash", [change])
+    commit([change], desk.root)
+    (desk.root / "a").chmod(0o700)
+    with pytest.raises(ToolError, match="was changed since call c"):
+        desk.undo()
+    (desk.root / "a").chmod(0o755)
+    desk.undo()
+    assert stat.S_IMODE((desk.root / "a").stat().st_mode) == 0o640
+    assert desk.read("a") == b"one"
+
+
+def test_folders_that_were_removed_or_made_come_back_and_go_with_their_modes(desk):
+    (desk.root / "old").mkdir(0o750)
+    status = (desk.root / "old").stat()
+    changes = [
+        Change(desk.place("old"), None, None, status=status, folder="remove"),
+        Change(desk.place("new"), None, None, 0o711, folder="make"),
+    ]
+    desk.log.record("s", "t", "c", "bash", changes)
+    commit(changes, desk.root)
+    assert _folders(desk) == ["new"]
+    desk.undo(as_call="u1")
+    assert _folders(desk) == ["old"]
+    assert stat.S_IMODE((desk.root / "old").stat().st_mode) == 0o750
+    desk.undo(call_id="u1", as_call="u2")
+    assert _folders(desk) == ["new"]
+    assert stat.S_IMODE((desk.root / "new").stat().st_mode) == 0o711
+
+
+def _folders(desk):
+    return sorted(name for name in os.listdir(desk.root) if name != ".forge")
+
+
+def test_a_made_folder_in_which_somebody_put_something_stays(desk):
+    change = Change(desk.place("new"), None, None, folder="make")
+    desk.log.record("s", "t", "c", "bash", [change])
+    commit([change], desk.root)
+    (desk.root / "new" / "theirs").write_bytes(b"mine")
+    desk.undo(call_id="c")
+    assert desk.read("new/theirs") == b"mine"
+
+
+def test_a_link_that_leads_elsewhere_now_leads_where_it_led(desk):
+    (desk.root / "link").symlink_to("one")
+    status = os.lstat(desk.root / "link")
+    change = Change(desk.place("link"), None, b"", link="one", status=status, new_link="two")
+    desk.log.record("s", "t", "c", "bash", [change])
+    commit([change], desk.root)
+    assert os.readlink(desk.root / "link") == "two"
+    desk.undo()
+    assert os.readlink(desk.root / "link") == "one"
+
+
 def test_a_link_comes_back_and_goes_again(desk):
     (desk.root / "link").symlink_to("nowhere")
     desk.write("link", None, call="c1")
@@ -425,12 +482,12 @@ def test_an_undo_writes_only_what_forge_itself_stored(tmp_path, how):
             connection.execute("UPDATE undo_files SET entry = 2 WHERE path = 'a'")
             connection.execute("DELETE FROM undo_entries WHERE call_id = 'a'")
             connection.execute(
-                "INSERT INTO undo_entries SELECT 3, session, turn, 'a', tool, time, bytes, undone_by, seal"
+                "INSERT INTO undo_entries SELECT 3, session, turn, 'a', tool, time, bytes, undone_by, seal, root"
                 " FROM undo_entries"
             )
             connection.execute(
-                "INSERT INTO undo_files SELECT 3, root, 'hook', shown, ?, after, mode, base, dropped FROM"
-                " undo_files WHERE path = 'a'",
+                "INSERT INTO undo_files SELECT 3, root, 'hook', shown, ?, after, mode, base, dropped, new_mode"
+                " FROM undo_files WHERE path = 'a'",
                 (digest,),
             )
             connection.execute("DELETE FROM undo_files WHERE path = 'a'")

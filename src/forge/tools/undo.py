@@ -95,19 +95,7 @@ def plan(draft: Draft, entries: Sequence[UndoEntry]) -> list[Change]:
     now = current_call()
     changes = now.state.undo.plan_restore(now.session_id, entries)
     for one in changes:
-        location = draft.resolve(_spell_path(one.location.shown), follow=False)
-        is_same = location.path == one.location.path
-        if is_same and one.before is not None:
-            is_same = draft.read(location) == one.before
-        if not is_same:
-            raise ToolError(f'"{one.location.shown}" was replaced while it was read', ErrorKind.SECURITY, "Try again.")
-        if one.makes_link:
-            draft.link(location, one.link or "")
-            continue
-        if one.after is None or one.had_link:
-            draft.delete(location)
-        if one.after is not None:
-            draft.write(location, one.after, one.mode)
+        draft.restore(one)
     return changes
 
 
@@ -128,6 +116,7 @@ def _record_undo(entries: Sequence[UndoEntry], changes: Sequence[Change], diff: 
     with suppress(ToolError):  # it is done, whatever the store says: what is as it was is not undone twice
         now.state.undo.mark(now.session_id, [one.id for one in entries], now.call_id)
     calls = _join_some([f"{one.call_id} ({one.tool})" for one in entries])
+    changes = [one for one in changes if one.folder != "remove"] or changes  # folders are removed with their files
     if not changes:
         text = f"Nothing to do: the files are as they were before {calls}."
     else:
@@ -144,7 +133,8 @@ def _record_undo(entries: Sequence[UndoEntry], changes: Sequence[Change], diff: 
 
 
 def _status(change: Change) -> str:
-    return "removed" if change.after is None else "restored"
+    is_removed = change.folder == "remove" if change.folder else change.after is None
+    return "removed" if is_removed else "restored"
 
 
 def _outcome(change: Change) -> str:
@@ -157,7 +147,9 @@ def _join_some(names: Sequence[str]) -> str:
 
 
 def _paths(entries: Sequence[UndoEntry]) -> list[str]:
-    return list(dict.fromkeys(_spell_path(file.shown) for one in entries for file in one.files))
+    """Returns what is written. A folder that a call made for its files is removed with the last of them."""
+    files = (file for one in entries for file in one.files if not file.is_made_folder)
+    return list(dict.fromkeys(_spell_path(file.shown) for file in files))
 
 
 def _spell_path(shown: str) -> str:
@@ -166,7 +158,8 @@ def _spell_path(shown: str) -> str:
 
 def _line(entry: UndoEntry) -> str:
     at = datetime.fromtimestamp(entry.time).strftime("%Y-%m-%d %H:%M:%S")
-    files = _join_some([f"{printable(file.shown)} {_describe_file(file)}" for file in entry.files])
+    shown = [file for file in entry.files if not file.is_made_folder] or entry.files
+    files = _join_some([f"{printable(file.shown)} {_describe_file(file)}" for file in shown])
     notes = [*(["undone"] if entry.undone else []), *(["cannot be undone"] if _is_lost(entry) else [])]
     mark = f" [{', '.join(notes)}]" if notes else ""
     return f"{at}  call {entry.call_id}  turn {entry.turn or '-'}  {entry.tool}: {files}{mark}"
@@ -178,7 +171,9 @@ def _describe_entry(entry: UndoEntry) -> dict[str, Any]:
         "turn": entry.turn,
         "tool": entry.tool,
         "time": entry.time,
-        "files": [{"path": file.shown, "action": _describe_file(file)} for file in entry.files],
+        "files": [
+            {"path": file.shown, "action": _describe_file(file)} for file in entry.files if not file.is_made_folder
+        ],
         "undone": entry.undone,
         "can_undo": not entry.undone and not _is_lost(entry),
     }

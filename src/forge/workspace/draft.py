@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
+from pathlib import Path
 
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.changes.commit import Change, commit
+from forge.workspace.changes.journal import Decision
 from forge.workspace.history.tracking import changed_error, current_call
 from forge.workspace.paths import Location, PathValidator, quote_path
 from forge.workspace.paths.digest import LARGE, Digest
@@ -44,6 +46,7 @@ class _DraftFile:
     after_digest: Digest | None = None  # of `after`, if it is being computed already
     mode: int | None = None
     moved_from: Location | None = None
+    change: Change | None = None  # planned by the undo log
 
     def begin_digest(self) -> Digest | None:
         """Starts hashing at most once: for a large file it takes as long as writing."""
@@ -161,6 +164,19 @@ class Draft:
         file.plan(b"")
         file.link = target
 
+    def restore(self, change: Change) -> None:
+        """Plans a change of the undo log, which has compared the file with its record."""
+        shown = change.location.shown
+        path = f"./{shown}" if shown.startswith("~") else shown  # which would stand for a home directory
+        # an empty folder that the same call made needs no approval of its own
+        resolve = self.paths.resolve_for_writing if change.folder == "remove" else self.resolve
+        location = resolve(path, follow=False)
+        if location.path != change.location.path:
+            raise ToolError(f"{quote_path(shown)} was replaced while it was read", ErrorKind.SECURITY, "Try again.")
+        file = self._file_at(location)
+        file.change, file.before = replace(change, location=location), change.before
+        file.plan(change.after)
+
     def require_read(self, location: Location) -> None:
         """Raises `ToolError` unless this session read the file and the file did not change since.
 
@@ -216,11 +232,15 @@ class Draft:
         """True if all files are already as planned."""
         return not any(_is_changed(file) for file in self._files.values())
 
-    def commit(self) -> None:
-        """Makes all changes, or none. They can be undone, and count as read."""
+    def commit(self, decision: Decision | None = None) -> int:
+        """Makes all changes, or none. They can be undone, and count as read. Returns the entry of the undo log.
+
+        `decision`: decides about the changes and something else together.
+        """
         changes = [_change_of(file) for file in self._files.values() if _is_changed(file)]
         if not changes:
-            return
+            return 0
+        changes = [*_find_missing_folders(changes), *changes]
         now = current_call()
         undo = now.state.undo
         recorded: list[int] = []
@@ -229,10 +249,10 @@ class Draft:
             self._made_diff = self._render_diff()  # large contents are still being hashed
             self._check_digests()
             self.check_not_stopped()
-            recorded.append(undo.record(now.session_id, now.turn, now.call_id, now.tool, changes))
+            recorded.append(undo.record(now.session_id, now.turn, now.call_id, now.tool, changes, now.root))
 
         try:
-            commit(changes, self._workspace, record)
+            commit(changes, self._workspace, record, decision)
         except BaseException:
             for entry in recorded:
                 with suppress(ToolError):  # the entry restores nothing then; the first error is the one to report
@@ -243,6 +263,7 @@ class Draft:
                 _note_written(change)
         except ToolError as error:  # the change is made, even if the store fails
             log.warning("written files could not be recorded and must be read again: %s", error)
+        return recorded[0]
 
     def check_not_stopped(self) -> None:
         """Raises `ToolError` once the call was stopped: a change reported as not made must not be made later."""
@@ -284,7 +305,24 @@ class Draft:
         file.before, file.status, file.loaded = content, status, True
 
 
+def _find_missing_folders(changes: Sequence[Change]) -> list[Change]:
+    """Returns the folders that the changes need and that are not there, the outermost first."""
+    known = {one.location.path for one in changes if one.folder == "make"}
+    found: dict[Path, Location] = {}
+    for change in changes:
+        folder = change.location.parent
+        while change.after is not None and folder.relative != "." and folder.path not in {*known, *found}:
+            if status_of(folder) is not None:
+                break
+            found[folder.path] = folder
+            folder = folder.parent
+    made = sorted(found.values(), key=lambda one: one.relative.count("/"))
+    return [Change(one, None, None, folder="make") for one in made]
+
+
 def _change_of(file: _DraftFile) -> Change:
+    if file.change is not None:
+        return file.change
     after = None if file.after is None else file.after_digest or Digest(file.after)
     before = file.begin_digest()
     return Change(file.location, file.before, file.after, file.mode, file.link, file.status, before, after)
@@ -293,6 +331,8 @@ def _change_of(file: _DraftFile) -> Change:
 def _is_changed(file: _DraftFile) -> bool:
     if not file.touched:
         return False
+    if file.change is not None:
+        return True
     return file.before != file.after if file.kind in ("", "file") else True
 
 
@@ -309,6 +349,8 @@ def _note_written(change: Change) -> None:
     now = current_call()
     if not now.checked:
         return
+    if change.folder:
+        return
     real = str(change.location.path)
     status = status_of(change.location) if change.after is not None else None
     if status is None:
@@ -322,6 +364,10 @@ def _digest_value(digest: Digest | None) -> str:
 
 
 def _diff_file(old: _DraftFile, new: _DraftFile) -> str:
+    if old.change is not None:
+        from forge.workspace.history.undo import describe_changes  # loads SQLite, which listing tools does without
+
+        return describe_changes([old.change]).diff()
     if old.kind not in ("", "file"):
         return f"deleted {old.kind} {old.location.shown}" + (f" -> {old.link}" if old.link else "") + "\n"
     moved = new.location.shown if new is not old else ""

@@ -167,6 +167,8 @@ def _build_result(ctx: ToolContext, work: PreparedLine, finished: FinishedProgra
     text = finished.output.replace("\0", "␀").rstrip("\n") or "(no output)"
     notes = [*_remarks(finished), *(f"[{hint}]" for hint in _sandbox_hints(work, finished))]
     data = _data(finished)
+    if work.confinement.read_only and finished.sandbox != "none":
+        data["read_only"] = True  # the sandbox let it change no file
     if finished.cut:
         data |= {"truncated": True, "cut_bytes": finished.cut}
     title = _first_line(work.line)

@@ -16,12 +16,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Literal
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.changes.journal import (
     NO_LINKS,
+    Decision,
+    FolderMode,
     JournalNote,
     Move,
+    finish_folders,
     identity,
     recover,
     remove_temporaries,
@@ -43,16 +47,19 @@ _FRESH = 20_000_000  # nanoseconds: a file written so lately may be written agai
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The old and the new content of one file; None: no file."""
+    """The old and the new content of one file; None: no file. Or a folder that is made, removed or gets a mode."""
 
     location: Location
     before: bytes | None
     after: bytes | None
-    mode: int | None = None  # permission bits of a file that did not exist; None: what the umask leaves
+    mode: int | None = None  # permission bits of what did not exist; None: what the umask leaves
     link: str | None = None  # the target of a link that is deleted or replaced, or put back (`after` is b"" then)
     status: os.stat_result | None = None  # of what was there; spares comparing its content
     before_digest: Digest | None = None  # of the contents, where it is begun already: hashing takes as long as writing
     after_digest: Digest | None = None
+    new_mode: int | None = None  # permission bits that something existing gets; None: it keeps them
+    new_link: str | None = None  # the target of a link that replaces another link
+    folder: Literal["", "make", "remove", "mode"] = ""
 
     @property
     def had_link(self) -> bool:
@@ -62,7 +69,12 @@ class Change:
 
     @property
     def makes_link(self) -> bool:
-        return self.link is not None and not self.had_link
+        return self.new_link is not None or (self.link is not None and not self.had_link)
+
+    @property
+    def made_target(self) -> str:
+        """The target of the link that is made."""
+        return self.new_link if self.new_link is not None else self.link or ""
 
     @property
     def finds(self) -> bool:
@@ -70,29 +82,56 @@ class Change:
         return self.before is not None or self.status is not None or self.had_link
 
 
-def commit(changes: Sequence[Change], workspace: Path, ready: Callable[[], object] = lambda: None) -> None:
+def commit(
+    changes: Sequence[Change],
+    workspace: Path,
+    ready: Callable[[], object] = lambda: None,
+    decision: Decision | None = None,
+) -> None:
     """Makes all changes, or none of them and raises `ToolError`. The caller holds the locks of their directories.
 
     The files must still be as the changes found them. `workspace` holds the journal note meanwhile. `ready`
     is called once all new content is on disk and no file is replaced yet; if it raises, nothing is changed.
+    `decision` is made once all files are in place; if it fails, or the process dies before, they are reverted. In the
+    end folders get their modes and are removed, unless something is in them.
     """
-    wanted = [change for change in changes if change.finds or change.after is not None]
+    wanted = [change for change in changes if not change.folder and (change.finds or change.after is not None)]
     moves = [Move.to(change.location, deletes=change.after is None) for change in wanted]
-    if not moves:
+    tree = _FolderChanges(changes)
+    if not moves and not tree:
         return
-    with Folders([change.location.parent for change in wanted]) as folders:
-        with _explain_errors(moves[0].location.shown):
-            note = JournalNote(workspace, moves, folders.missing)
+    with Folders([*(change.location.parent for change in wanted), *tree.made]) as folders:
+        with _explain_errors(changes[0].location.shown):
+            note = JournalNote(workspace, moves, folders.missing, tree.removed, tree.modes, decision)
         try:
-            _make_changes(list(zip(wanted, moves, strict=True)), folders, note, ready)
+            _make_changes(list(zip(wanted, moves, strict=True)), tree, folders, note, ready, decision)
         except BaseException as error:
             _roll_back(error, moves, folders, note)
             raise
-        _tidy_up(moves, folders, note)
+        _tidy_up(moves, tree, folders, note)
+
+
+class _FolderChanges:
+    """The changes of folders among others, the outermost first."""
+
+    def __init__(self, changes: Sequence[Change]) -> None:
+        found = sorted((one for one in changes if one.folder), key=lambda one: one.location.relative.count("/"))
+        self.made = [one.location for one in found if one.folder == "make"]
+        self.removed = [one.location for one in found if one.folder == "remove"]
+        modes = [(one.location, one.mode if one.folder == "make" else one.new_mode) for one in found]
+        self.modes = [FolderMode(location, mode) for location, mode in modes if mode is not None]
+
+    def __bool__(self) -> bool:
+        return bool(self.made or self.removed or self.modes)
 
 
 def _make_changes(
-    pairs: Sequence[tuple[Change, Move]], folders: Folders, note: JournalNote, ready: Callable[[], object]
+    pairs: Sequence[tuple[Change, Move]],
+    tree: _FolderChanges,
+    folders: Folders,
+    note: JournalNote,
+    ready: Callable[[], object],
+    decision: Decision | None,
 ) -> None:
     for folder in folders.missing:
         with _explain_errors(folder.shown):
@@ -101,15 +140,21 @@ def _make_changes(
         with _explain_errors(change.location.shown):
             _stage(folders.of(change.location), change, move)
     ready()
-    if len(pairs) > 1:
-        with _explain_errors(pairs[0][0].location.shown):
+    is_joint = len(pairs) > 1 or bool(tree) or decision is not None
+    shown = pairs[0][0].location.shown if pairs else "."
+    if is_joint:
+        with _explain_errors(shown):
             note.mark_staged([move for _, move in pairs])
     for change, move in pairs:
         with _explain_errors(change.location.shown):
             _move_into_place(folders.of(change.location), change, move)
-    with _explain_errors(pairs[0][0].location.shown):
+    with _explain_errors(shown):
         folders.sync()
-        if len(pairs) > 1:
+        if is_joint and decision is None:
+            note.mark_done()
+    if decision is not None:
+        decision.make()
+        with suppress(OSError):  # the decision counts
             note.mark_done()
 
 
@@ -120,10 +165,10 @@ def _stage(directory: int, change: Change, move: Move) -> None:
     if change.after is None:
         return
     old = found if found is not None and stat.S_ISREG(found.st_mode) else None
-    if old is not None and not old.st_mode & 0o222:
+    if old is not None and not old.st_mode & 0o222 and change.new_mode is None:
         raise _read_only_error(change.location, old)
     if change.makes_link:
-        os.symlink(change.link or "", move.temporary, dir_fd=directory)
+        os.symlink(change.made_target, move.temporary, dir_fd=directory)
     else:
         _write(directory, move.temporary, change, old)
     move.new = identity(status_in(directory, move.temporary))
@@ -173,6 +218,8 @@ def _write(directory: int, name: str, change: Change, old: os.stat_result | None
             content = content[os.write(file, content) :]
         if old is not None:
             _copy_ownership(directory, change.location.name, file, old)
+            if change.new_mode is not None:
+                os.fchmod(file, change.new_mode & 0o777)
         elif change.mode is not None:
             os.fchmod(file, change.mode & 0o777)
         os.fsync(file)
@@ -262,12 +309,13 @@ def _roll_back(error: BaseException, moves: Sequence[Move], folders: Folders, no
     note.close()
 
 
-def _tidy_up(moves: Sequence[Move], folders: Folders, note: JournalNote) -> None:
-    """Removes temporary files once the changes are made; what remains is removed at the next start."""
+def _tidy_up(moves: Sequence[Move], tree: _FolderChanges, folders: Folders, note: JournalNote) -> None:
+    """Removes temporary files and folders once the changes are made; what remains is removed at the next start."""
     is_tidy = False
     try:
         for move in moves:
             remove_temporaries(folders.of(move.location), move)
+        finish_folders(tree.removed, tree.modes)
         is_tidy = True
     except OSError:
         pass

@@ -4,6 +4,9 @@ A note is made before anything else, and its owner holds a lock on it: a note th
 first line lists the possible temporary files. Where several files change together, the second line identifies the new
 files before the first one is moved into place, and the third line says that all of them are in place. Each line is
 sealed: a note that something else than Forge wrote reverts nothing.
+
+Where files change together with a stored conversation, the database decides: the note names the row that the same
+transaction writes as the conversation. Once the row is there, nothing is reverted.
 """
 
 from __future__ import annotations
@@ -15,9 +18,10 @@ import json
 import logging
 import os
 import re
+import sqlite3
 import stat
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,6 +71,21 @@ class Move:
     @classmethod
     def to(cls, location: Location, *, deletes: bool) -> Move:
         return cls(location, deletes, temporary_name(), temporary_name())
+
+
+class Decision(NamedTuple):
+    """A transaction that decides about files and something else together: all of it is changed, or none."""
+
+    store: Path  # the database
+    key: str  # of the row in `rewinds` that the transaction writes
+    make: Callable[[], None]  # runs the transaction, once all files are in place
+
+
+class FolderMode(NamedTuple):
+    """A folder that gets a mode, once everything in it is in place."""
+
+    location: Location
+    mode: int
 
 
 def temporary_name() -> str:
@@ -162,12 +181,27 @@ def _free_later(directory: int, move: Move) -> Iterator[None]:
 class JournalNote:
     """The note of one commit, which its owner keeps locked."""
 
-    def __init__(self, workspace: Path, moves: Sequence[Move], folders: Sequence[Location]) -> None:
+    def __init__(
+        self,
+        workspace: Path,
+        moves: Sequence[Move],
+        folders: Sequence[Location],
+        removed: Sequence[Location] = (),
+        modes: Sequence[FolderMode] = (),
+        decision: Decision | None = None,
+    ) -> None:
+        """`folders` are made. `modes` are set and `removed` are removed in the end."""
         self._folder = state_directory(workspace, FOLDER)
         self._path, self._file = _new_note(self._folder)
         try:
             self._add(
-                {"moves": [_encode_move(move) for move in moves], "folders": [_encode_location(one) for one in folders]}
+                {
+                    "moves": [_encode_move(move) for move in moves],
+                    "folders": [_encode_location(one) for one in folders],
+                    "removed": [_encode_location(one) for one in removed],
+                    "modes": [[*_encode_location(one.location), one.mode] for one in modes],
+                    "decision": None if decision is None else [str(decision.store), decision.key],
+                }
             )
         except BaseException:
             self.close()
@@ -293,21 +327,34 @@ def _lock_orphan(path: Path) -> Iterator[int | None]:
 
 def _recover_note(path: Path, file: int, allowed: set[str], workspace: str) -> list[str]:
     try:
-        moves, folders, is_done = _decode_note(os.pread(file, LARGEST_NOTE, 0), workspace, _sealed_name(path))
+        note = _decode_note(os.pread(file, LARGEST_NOTE, 0), workspace, _sealed_name(path))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         os.unlink(path)
         return [f"removed {path.name}, which is not a note of Forge: {error}"]
-    if not {str(one.root) for one in [*folders, *(move.location for move in moves)]} <= allowed:
+    if not {str(one.root) for one in note.locations} <= allowed:
         return []  # of another workspace, or of a root that is not declared now
     try:
-        with lock_directories([move.location for move in moves], _PATIENCE):
-            problems = [_recover_move(move, is_done=is_done) for move in moves]
-            for folder in () if is_done else reversed(folders):
+        with lock_directories(note.locations, _PATIENCE):
+            is_done = note.is_done or (note.decision is not None and _is_decided(*note.decision))
+            problems = [_recover_move(move, is_done=is_done) for move in note.moves]
+            if is_done:
+                finish_folders(note.removed, note.modes)
+            for folder in () if is_done else reversed(note.folders):
                 _remove_empty(folder)
-    except (ToolError, OSError) as error:
+    except (ToolError, OSError, sqlite3.Error) as error:
         return [f"an unfinished change could not be reverted yet: {error}"]
     os.unlink(path)
-    return _describe_recovery(moves, [one for one in problems if one], is_done=is_done)
+    return _describe_recovery(note, [one for one in problems if one], is_done=is_done)
+
+
+def _is_decided(store: str, key: str) -> bool:
+    """Returns whether the transaction of a decision was made. Raises `sqlite3.Error` if the database cannot say."""
+    if not os.path.exists(store):
+        return False
+    with contextlib.closing(sqlite3.connect(f"{Path(store).as_uri()}?mode=ro", uri=True)) as database:
+        if database.execute("SELECT 1 FROM sqlite_master WHERE name = 'rewinds'").fetchone() is None:
+            return False
+        return database.execute("SELECT 1 FROM rewinds WHERE key = ?", (key,)).fetchone() is not None
 
 
 def _recover_move(move: Move, *, is_done: bool) -> str:
@@ -326,6 +373,21 @@ def _recover_move(move: Move, *, is_done: bool) -> str:
         os.close(directory)
 
 
+def finish_folders(removed: Sequence[Location], modes: Sequence[FolderMode]) -> None:
+    """Removes folders, the innermost last in the list first, and sets modes. Raises `OSError`."""
+    for folder in reversed(removed):
+        _remove_empty(folder)
+    for location, mode in reversed(modes):
+        try:
+            directory = open_directory(location)
+        except ToolError:  # it was removed or replaced meanwhile
+            continue
+        try:
+            os.fchmod(directory, mode)
+        finally:
+            os.close(directory)
+
+
 def _remove_empty(folder: Location) -> None:
     try:
         directory = open_directory(folder.parent)
@@ -338,10 +400,27 @@ def _remove_empty(folder: Location) -> None:
         os.close(directory)
 
 
-def _describe_recovery(moves: Sequence[Move], problems: list[str], *, is_done: bool) -> list[str]:
-    if not moves:
+class _Note(NamedTuple):
+    """A note as it was read."""
+
+    moves: list[Move]
+    folders: list[Location]
+    removed: list[Location]
+    modes: list[FolderMode]
+    decision: tuple[str, str] | None
+    is_done: bool
+
+    @property
+    def locations(self) -> list[Location]:
+        moved = [move.location for move in self.moves]
+        return [*moved, *self.folders, *self.removed, *(one.location for one in self.modes)]
+
+
+def _describe_recovery(note: _Note, problems: list[str], *, is_done: bool) -> list[str]:
+    locations = [move.location for move in note.moves] or [*note.removed, *(one.location for one in note.modes)]
+    if not locations:
         return []
-    names = ", ".join(move.location.shown for move in moves[:5]) + (" …" if len(moves) > 5 else "")
+    names = ", ".join(one.shown for one in locations[:5]) + (" …" if len(locations) > 5 else "")
     did = "cleaned up after" if is_done else "reverted"
     return [f"{did} a change of {names} by a process that was killed", *problems]
 
@@ -354,15 +433,16 @@ def _encode_location(location: Location) -> list[str]:
     return [str(location.root), location.relative]
 
 
-def _decode_note(content: bytes, workspace: str, place: Path) -> tuple[list[Move], list[Location], bool]:
+def _decode_note(content: bytes, workspace: str, place: Path) -> _Note:
     """Parses a note. Raises `ValueError` for content that no commit has written."""
     lines = [json.loads(line) for line in content.split(b"\n")[:-1]]  # what follows the last line end was cut off
     if not lines:
-        return [], [], False
+        return _Note([], [], [], [], None, False)
     for line in lines:
         seal = str(line.pop(SEAL, ""))
         if problem := find_problem(place, json.dumps(line).encode(), seal):
             raise ValueError(problem)
+    first = lines[0]
     moves = [
         Move(
             _decode_location(root, relative, workspace),
@@ -370,13 +450,22 @@ def _decode_note(content: bytes, workspace: str, place: Path) -> tuple[list[Move
             _check_temporary_name(temporary),
             _check_temporary_name(backup),
         )
-        for root, relative, deletes, temporary, backup in lines[0]["moves"]
+        for root, relative, deletes, temporary, backup in first["moves"]
     ]
     for line in lines[1:2]:
         for move, new in zip(moves, line["staged"], strict=True):
             move.new = Identity(*map(int, new)) if new is not None else None
-    folders = [_decode_location(root, relative, workspace) for root, relative in lines[0]["folders"]]
-    return moves, folders, any("done" in line for line in lines[1:])
+    folders, removed = (
+        [_decode_location(root, relative, workspace) for root, relative in first.get(name, ())]
+        for name in ("folders", "removed")
+    )
+    modes = [
+        FolderMode(_decode_location(root, relative, workspace), int(mode) & 0o7777)
+        for root, relative, mode in first.get("modes", ())
+    ]
+    store, key = first.get("decision") or ("", "")
+    decision = (str(store), str(key)) if store else None
+    return _Note(moves, folders, removed, modes, decision, any("done" in line for line in lines[1:]))
 
 
 def _decode_location(root: str, relative: str, workspace: str) -> Location:

@@ -104,6 +104,7 @@ class TrackedCall(NamedTuple):
     tool: str = ""
     checked: bool = False  # True: a file must have been read before it is changed
     batch: list[_Read] | None = None  # reads that are recorded together
+    root: str = ""  # the call of the conversation that this one is made for, by a sub-agent or a script
 
 
 _Read = tuple[Location, os.stat_result, bytes | None]

@@ -4,6 +4,8 @@ An image is stored once, under the hash of its content. For a large file with a 
 the new content is stored: a change is undone only if the file still has that new content.
 
 An entry is sealed with the hashes of its contents: only what Forge itself stored is written back.
+
+The log also names the programs that could change files without a record.
 """
 
 from __future__ import annotations
@@ -14,13 +16,15 @@ import sqlite3
 import stat
 import time
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.changes.commit import Change
+from forge.workspace.effects import Effect, EffectKind, Effects, PathState
 from forge.workspace.paths import Location, quote_path
 from forge.workspace.paths.digest import digest_of
 from forge.workspace.paths.open import explain_errors, open_directory, open_file, status_of
@@ -43,9 +47,9 @@ FILES = (
     " (SELECT id FROM undo_entries WHERE WHICH ORDER BY id DESC LIMIT :most) ORDER BY rowid"
 ).replace("WHICH", _WHICH)
 ENTRIES = (
-    "SELECT id, turn, call_id, tool, time, undone_by IS NOT NULL, tool = 'undo' OR EXISTS"
-    " (SELECT 1 FROM undo_entries o WHERE o.undone_by = e.id), seal FROM undo_entries e WHERE WHICH ORDER BY id DESC"
-    " LIMIT :most"
+    "SELECT id, turn, call_id, tool, time, undone_by IS NOT NULL, tool IN ('undo', 'rewind') OR EXISTS"
+    " (SELECT 1 FROM undo_entries o WHERE o.undone_by = e.id), seal, root FROM undo_entries e WHERE WHICH"
+    " ORDER BY id DESC LIMIT :most"
 ).replace("WHICH", _WHICH)
 
 
@@ -63,6 +67,18 @@ def create_undo_tables(connection: sqlite3.Connection) -> None:
         "CREATE INDEX undo_by_image ON undo_files (before, base)",
         "CREATE TABLE undo_images (hash TEXT NOT NULL, base TEXT NOT NULL, head INTEGER NOT NULL,"
         " tail INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (hash, base))",
+    ):
+        connection.execute(statement)
+
+
+def add_undo_columns(connection: sqlite3.Connection) -> None:
+    """Adds what a rewind needs: the new modes, the outermost call of a change, and the programs that ran."""
+    for statement in (
+        "ALTER TABLE undo_files ADD COLUMN new_mode INTEGER",
+        "ALTER TABLE undo_entries ADD COLUMN root TEXT NOT NULL DEFAULT ''",
+        "CREATE TABLE undo_programs (id INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT NOT NULL,"
+        " call_id TEXT NOT NULL, root TEXT NOT NULL, tool TEXT NOT NULL, what TEXT NOT NULL, time REAL NOT NULL)",
+        "CREATE INDEX undo_programs_by_session ON undo_programs (session)",
     ):
         connection.execute(statement)
 
@@ -215,10 +231,12 @@ def _count_same(most: int, is_same: Callable[[int, int], bool]) -> int:
 
 
 _PAGE = 50  # entries read at once
-NOTHING, SPECIAL, LINK = "", "special", "link:"  # instead of a hash: there is nothing, or no regular file
+NOTHING, SPECIAL, FOLDER, LINK = "", "special", "folder", "link:"  # instead of a hash: nothing, or no regular file
+REWIND = "rewind"  # the tool of the entry that a rewind makes
+_LONGEST_LINE = 500  # characters of a program's line that are kept
 
 
-_Sealed = tuple[str, str, str, str, str, int | None, str]  # root, relative, shown, before, after, mode, base
+_Sealed = tuple[object, ...]  # root, relative, shown, before, after, mode, base; the new mode if it was changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,10 +251,15 @@ class UndoFile:
     mode: int | None
     base: str  # the image is a difference to this hash; empty: the image is complete
     dropped: bool  # the image was removed to make room
+    new_mode: int | None = None  # None: the mode was not changed
 
     @property
     def location(self) -> Location:
         return Location(Path(self.root), self.relative, self.shown)
+
+    @property
+    def is_made_folder(self) -> bool:
+        return self.after == FOLDER and not self.before
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +275,27 @@ class UndoEntry:
     is_undo: bool
     files: tuple[UndoFile, ...]
     problem: str = ""  # why it is not undone: something else than Forge stored or changed it
+    root: str = ""  # the call of the conversation that the call was made for; empty: the call itself
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramNote:
+    """A program that could change files without a record, or a tool that is not Forge's."""
+
+    call_id: str
+    root: str
+    tool: str
+    what: str
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Restoration:
+    """The changes that restore files, and the files that are not restored, each with the reason."""
+
+    changes: tuple[Change, ...]
+    conflicts: Mapping[str, ToolError]  # changed since by somebody else
+    lost: Mapping[str, str]  # the old content is not stored
 
 
 @dataclass(slots=True)
@@ -263,31 +307,52 @@ class _FileState:
     now: str
     content: bytes | None = None  # None: no regular file
     before: bytes | None = None
-    mode: int | None = None
+    bits: int | None = None  # permission bits; None: there is nothing
     status: os.stat_result | None = None
+
+    @property
+    def old_bits(self) -> int | None:
+        return None if self.status is None else stat.S_IMODE(self.status.st_mode)
+
+    def is_before(self, file: UndoFile) -> bool:
+        """Returns whether the file is as it was before that change."""
+        return self.now == file.before and (file.new_mode is None or self.bits == file.mode)
+
+    @property
+    def is_changed(self) -> bool:
+        is_link = self.now.startswith(LINK)
+        return self.now != self.was or (bool(self.now) and not is_link and self.bits != self.old_bits)
 
 
 class UndoLog:
     """Keyed by session, in the project's store or in memory. `cap`: bytes of images that a session may keep."""
 
     def __init__(self, path: Path | None = None, cap: int = CAP) -> None:
-        self._store = Store(path, "undo", [create_undo_tables])
+        self._store = Store(path, "undo", [create_undo_tables, add_undo_columns])
         self._images = Images(cap)
 
-    def record(self, session: str, turn: str, call_id: str, tool: str, changes: Sequence[Change]) -> int:
-        """Stores the old contents before a change. Returns the entry, which must be withdrawn if the change fails."""
+    def record(
+        self, session: str, turn: str, call_id: str, tool: str, changes: Sequence[Change], root: str = ""
+    ) -> int:
+        """Stores the old contents before a change. Returns the entry, which must be withdrawn if the change fails.
+
+        `root`: the call of the conversation for which a sub-agent or a script made this one.
+        """
         digests = [(change, _before(change), _after(change)) for change in changes]
         images = [
             self._images.image(change.before or b"", before, change.after, after)
-            if change.before is not None and not change.had_link
+            if change.before is not None
+            and not change.had_link
+            and not (change.new_mode is not None and before == after)
             else None
             for change, before, after in digests
         ]
         size = sum(len(image.data) for image in images if image is not None)
         with self._store.write_transaction() as connection:
             entry = connection.execute(
-                "INSERT INTO undo_entries (session, turn, call_id, tool, time, bytes) VALUES (?, ?, ?, ?, ?, ?)",
-                (session, turn, call_id, tool, time.time(), size),
+                "INSERT INTO undo_entries (session, turn, call_id, tool, time, bytes, root)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (session, turn, call_id, tool, time.time(), size, root),
             ).lastrowid
             assert entry is not None
             rows: list[_Sealed] = []
@@ -295,11 +360,13 @@ class UndoLog:
                 where = (str(change.location.root), change.location.relative, change.location.shown)
                 base = image.base if image is not None else ""
                 row = (entry, *map(_storable, where), _storable(before), _storable(after), _mode(change), base)
-                connection.execute("INSERT INTO undo_files VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)", row)
-                rows.append((*where, before, after, _mode(change), base))
+                connection.execute(
+                    "INSERT INTO undo_files VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?)", (*row, change.new_mode)
+                )
+                rows.append(_seal_row(*where, before, after, _mode(change), base, change.new_mode))
                 if image is not None:
                     self._images.add(connection, image)
-            seal = self._seal(_content(entry, session, turn, call_id, tool, rows))
+            seal = self._seal(_content(entry, session, turn, call_id, tool, rows, root))
             connection.execute("UPDATE undo_entries SET seal = ? WHERE id = ?", (seal, entry))
             self._images.shrink(connection, session, size)
         return entry
@@ -313,6 +380,31 @@ class UndoLog:
         with self._store.write_transaction() as connection:
             for (entry,) in connection.execute("SELECT id FROM undo_entries WHERE session = ?", (session,)).fetchall():
                 self._images.forget(connection, entry)
+            connection.execute("DELETE FROM undo_programs WHERE session = ?", (session,))
+
+    def note_program(self, session: str, call_id: str, root: str, tool: str, what: str) -> int:
+        """Notes that something is about to run that can change files without a record. Returns the note."""
+        what = what.encode(errors="replace").decode()[:_LONGEST_LINE]
+        with self._store.write_transaction() as connection:
+            note = connection.execute(
+                "INSERT INTO undo_programs (session, call_id, root, tool, what, time) VALUES (?, ?, ?, ?, ?, ?)",
+                (session, call_id, root, tool, what, time.time()),
+            ).lastrowid
+        assert note is not None
+        return note
+
+    def withdraw_program(self, note: int) -> None:
+        """Removes the note of something that did not run, or changed no file in the real tree."""
+        with self._store.write_transaction() as connection:
+            connection.execute("DELETE FROM undo_programs WHERE id = ?", (note,))
+
+    def programs(self, session: str) -> list[ProgramNote]:
+        """Lists the programs that could change files without a record, the first one first."""
+        with self._store.read_transaction() as connection:
+            rows = connection.execute(
+                "SELECT call_id, root, tool, what, time FROM undo_programs WHERE session = ? ORDER BY id", (session,)
+            )
+            return [ProgramNote(*row) for row in rows]
 
     def mark(self, session: str, undone: Sequence[int], call_id: str) -> None:
         """Marks changes as undone by this call; changes that they had undone count as made again."""
@@ -345,17 +437,21 @@ class UndoLog:
         files: dict[int, list[UndoFile]] = {}
         with self._store.read_transaction() as connection:
             for entry, *row in connection.execute(FILES, which):
-                root, relative, shown, old, new, mode, base, dropped = row
+                root, relative, shown, old, new, mode, base, dropped, new_mode = row
                 where = (_readable(root), _readable(relative), _readable(shown))
-                file = UndoFile(*where, _readable(old), _readable(new), mode, base, bool(dropped))
+                file = UndoFile(*where, _readable(old), _readable(new), mode, base, bool(dropped), new_mode)
                 files.setdefault(entry, []).append(file)
             rows = connection.execute(ENTRIES, which).fetchall()
         found = []
-        for id_, turn, call_id, tool, at, undone, is_undo, seal in rows:
+        for id_, turn, call_id, tool, at, undone, is_undo, seal, root in rows:
             there = tuple(files.get(id_, ()))
-            sealed = [(one.root, one.relative, one.shown, one.before, one.after, one.mode, one.base) for one in there]
-            problem = find_problem(self._store.path, _content(id_, session, turn, call_id, tool, sealed), str(seal))
-            found.append(UndoEntry(id_, turn, call_id, tool, at, bool(undone), bool(is_undo), there, problem))
+            sealed = [
+                _seal_row(one.root, one.relative, one.shown, one.before, one.after, one.mode, one.base, one.new_mode)
+                for one in there
+            ]
+            content = _content(id_, session, turn, call_id, tool, sealed, root)
+            problem = find_problem(self._store.path, content, str(seal))
+            found.append(UndoEntry(id_, turn, call_id, tool, at, bool(undone), bool(is_undo), there, problem, root))
         return found
 
     def choose_entries(self, session: str, *, call_id: str = "", turn: str = "") -> list[UndoEntry]:
@@ -367,6 +463,12 @@ class UndoLog:
         found = self.entries(session, call_id=call_id, turn=turn)
         if call_id:
             found = [one for one in found if one.turn == found[0].turn]
+        if any(one.tool == REWIND for one in found if call_id):
+            raise ToolError(
+                f"call {call_id} is a rewind, which changed the conversation, too",
+                ErrorKind.USER,
+                "forge session rewind NAME --back takes it back.",
+            )
         left = [one for one in found if not one.undone]
         if not call_id:
             left = _without_pairs(left, found)
@@ -390,7 +492,18 @@ class UndoLog:
 
     def plan_restore(self, session: str, entries: Sequence[UndoEntry]) -> list[Change]:
         """Returns the changes that undo these entries, the latest first."""
+        found = self.plan_restoration(session, entries)
+        for error in found.conflicts.values():
+            raise error
+        for shown, why in found.lost.items():
+            raise _lost_error(shown, why)
+        return list(found.changes)
+
+    def plan_restoration(self, session: str, entries: Sequence[UndoEntry]) -> Restoration:
+        """Plans to undo these entries, the latest first, and names every file that cannot be restored."""
         found: dict[Path, _FileState] = {}
+        conflicts: dict[str, ToolError] = {}
+        lost: dict[str, str] = {}
         for entry in entries:
             if entry.problem:
                 raise ToolError(
@@ -400,10 +513,19 @@ class UndoLog:
                     "Undo other calls one by one with call_id, or restore the files by other means.",
                 )
             for file in reversed(entry.files):
+                if file.shown in conflicts or file.shown in lost:
+                    continue
                 now = found.get(file.location.path) or found.setdefault(file.location.path, _read_state(file.location))
-                if now.now != file.before:
-                    self._step_back(session, entry, file, now)
-        return [_change_of(one) for one in found.values() if one.now != one.was]
+                if now.is_before(file):
+                    continue
+                try:
+                    if why := self._step_back(session, entry, file, now):
+                        lost[file.shown] = why
+                except ToolError as error:
+                    conflicts[file.shown] = error
+        stuck = {*conflicts, *lost}
+        left = {path: one for path, one in found.items() if one.is_changed and one.location.shown not in stuck}
+        return Restoration(tuple(_change_of(one) for one in _keep_used_folders(left)), conflicts, lost)
 
     def _seal(self, content: bytes) -> str:
         try:
@@ -419,27 +541,36 @@ class UndoLog:
                 if (
                     not one.undone
                     and not one.is_undo
-                    and any(_read_state(f.location).now != f.before for f in one.files)
+                    and not all(_read_state(file.location).is_before(file) for file in one.files)
                 ):
                     return [one]
             page = self.entries(session, before=page[-1].id, most=_PAGE)
         raise ToolError("there is nothing to undo", ErrorKind.NOT_FOUND, "No changed file can be restored.")
 
-    def _step_back(self, session: str, entry: UndoEntry, file: UndoFile, now: _FileState) -> None:
-        if now.now != file.after:
+    def _step_back(self, session: str, entry: UndoEntry, file: UndoFile, now: _FileState) -> str:
+        """Steps back over one change. Returns why the old content is lost, else ""."""
+        if now.now != file.after or (file.new_mode is not None and now.bits != file.new_mode):
             raise self._conflict_error(session, entry, file)
         if file.before == SPECIAL:
-            raise _lost_error(file, "it was a FIFO, a socket or a device")
-        if file.before == NOTHING or file.before.startswith(LINK):
+            return "it was a FIFO, a socket or a device"
+        if file.before == NOTHING:
+            now.now, now.content, now.bits = NOTHING, None, None
+            return ""
+        if not file.after or file.new_mode is not None:
+            now.bits = file.mode
+        if file.before == file.after:
+            return ""
+        if file.before == FOLDER or file.before.startswith(LINK):
             now.now, now.content = file.before, None
-            return
+            return ""
         if file.dropped:
-            raise _lost_error(file, "its old content was dropped to make room for later changes")
+            return "its old content was dropped to make room for later changes"
         with self._store.read_transaction() as connection:
             content = self._images.content(connection, file.before, file.base, now.content)
         if content is None:
-            raise _lost_error(file, "its old content is no longer stored")
-        now.now, now.content, now.mode = file.before, content, file.mode
+            return "its old content is no longer stored"
+        now.now, now.content = file.before, content
+        return ""
 
     def _conflict_error(self, session: str, entry: UndoEntry, file: UndoFile) -> ToolError:
         later = [
@@ -458,9 +589,16 @@ class UndoLog:
         )
 
 
-def _content(entry: int, session: str, turn: str, call_id: str, tool: str, files: Sequence[_Sealed]) -> bytes:
+def _content(
+    entry: int, session: str, turn: str, call_id: str, tool: str, files: Sequence[_Sealed], root: str
+) -> bytes:
     """Returns what the seal of an entry covers."""
-    return json.dumps(["undo", entry, session, turn, call_id, tool, files], default=repr).encode()
+    more = [root] if root else []
+    return json.dumps(["undo", entry, session, turn, call_id, tool, files, *more], default=repr).encode()
+
+
+def _seal_row(*row: object) -> _Sealed:
+    return row if row[-1] is not None else row[:-1]
 
 
 def _without_pairs(left: list[UndoEntry], found: Sequence[UndoEntry]) -> list[UndoEntry]:
@@ -474,16 +612,18 @@ def _read_state(location: Location) -> _FileState:
     status = status_of(location)
     if status is None:
         return _FileState(location, NOTHING, NOTHING)
+    bits = stat.S_IMODE(status.st_mode)
     if stat.S_ISLNK(status.st_mode):
         target = LINK + _link_target(location)
-        return _FileState(location, target, target, status=status)
+        return _FileState(location, target, target, bits=bits, status=status)
     if not stat.S_ISREG(status.st_mode):
-        return _FileState(location, SPECIAL, SPECIAL, status=status)
+        kind = FOLDER if stat.S_ISDIR(status.st_mode) else SPECIAL
+        return _FileState(location, kind, kind, bits=bits, status=status)
     with open(open_file(location), "rb", buffering=0) as file, explain_errors(location.shown):
         status = os.fstat(file.fileno())
         content = file.read()
     digest = digest_of(content)
-    return _FileState(location, digest, digest, content, content, status=status)
+    return _FileState(location, digest, digest, content, content, stat.S_IMODE(status.st_mode), status)
 
 
 def _link_target(location: Location) -> str:
@@ -495,15 +635,81 @@ def _link_target(location: Location) -> str:
         os.close(directory)
 
 
+def _keep_used_folders(found: Mapping[Path, _FileState]) -> list[_FileState]:
+    """Leaves out the removal of folders that hold something else."""
+    removed = {path for path, one in found.items() if one.now == NOTHING}
+
+    def is_used(path: Path) -> bool:
+        try:
+            return any(path / name not in removed or is_used(path / name) for name in os.listdir(path))
+        except OSError:  # a file
+            return False
+
+    kept = {path for path in removed if found[path].was == FOLDER and is_used(path)}
+    return [one for path, one in found.items() if path not in kept]
+
+
 def _change_of(one: _FileState) -> Change:
-    if one.now.startswith(LINK):
-        return Change(one.location, one.before, b"", link=one.now.removeprefix(LINK), status=one.status)
-    if one.was.startswith(LINK):
-        return Change(one.location, None, one.content, link=one.was.removeprefix(LINK), status=one.status)
-    return Change(one.location, one.before, one.content, one.mode, status=one.status)
+    bits = one.bits if one.bits != one.old_bits else None
+    if FOLDER in (one.was, one.now):
+        if {one.was, one.now} - {FOLDER, NOTHING}:
+            raise ToolError(
+                f"{quote_path(one.location.shown)} is a folder, and was none; nothing was undone",
+                ErrorKind.USER,
+                "Move the folder away, then try again.",
+            )
+        if one.was == NOTHING:
+            return Change(one.location, None, None, one.bits, folder="make")
+        kind: Literal["remove", "mode"] = "mode" if one.now == FOLDER else "remove"
+        return Change(one.location, None, None, status=one.status, folder=kind, new_mode=bits if one.now else None)
+    old, new = (state.removeprefix(LINK) if state.startswith(LINK) else None for state in (one.was, one.now))
+    if old is not None and new is not None:
+        return Change(one.location, None, b"", link=old, status=one.status, new_link=new)
+    if new is not None:
+        return Change(one.location, one.before, b"", link=new, status=one.status)
+    if old is not None:
+        return Change(one.location, None, one.content, one.bits, old, one.status)
+    if one.was == NOTHING:
+        return Change(one.location, None, one.content, one.bits)
+    return Change(one.location, one.before, one.content, status=one.status, new_mode=bits if one.now else None)
+
+
+def describe_changes(changes: Iterable[Change]) -> Effects:
+    """Returns the effects of changes, to show them to a person."""
+    found = []
+    for one in changes:
+        before, after = _describe_side(one, _before(one), new=False), _describe_side(one, _after(one), new=True)
+        kind: EffectKind = "create" if before is None else "delete" if after is None else "change"
+        if before is not None and after is not None and replace(before, mode=after.mode) == after:
+            kind = "mode"
+        read = partial(_contents_of, one)
+        found.append(Effect(one.location.path, one.location.shown, kind, before, after, read))
+    return Effects(tuple(found))
+
+
+def _contents_of(change: Change) -> tuple[bytes | None, bytes | None]:
+    return (None if change.had_link else change.before), (None if change.makes_link else change.after)
+
+
+def _describe_side(change: Change, state: str, *, new: bool) -> PathState | None:
+    if state == NOTHING:
+        return None
+    mode = _mode(change) or 0
+    if new:
+        mode = change.new_mode if change.new_mode is not None else mode
+    if state == FOLDER:
+        return PathState("folder", mode)
+    if state == SPECIAL:
+        return PathState("other", mode)
+    if state.startswith(LINK):
+        return PathState("link", mode, target=state.removeprefix(LINK))
+    content = change.after if new else change.before
+    return PathState("file", mode, len(content or b""), mark=state)
 
 
 def _before(change: Change) -> str:
+    if change.folder:
+        return NOTHING if change.folder == "make" else FOLDER
     if change.had_link:
         return f"{LINK}{change.link}"
     if change.before is not None:
@@ -512,8 +718,10 @@ def _before(change: Change) -> str:
 
 
 def _after(change: Change) -> str:
+    if change.folder:
+        return NOTHING if change.folder == "remove" else FOLDER
     if change.makes_link:
-        return f"{LINK}{change.link}"
+        return f"{LINK}{change.made_target}"
     if change.after is None:
         return NOTHING
     return change.after_digest.value if change.after_digest else digest_of(change.after)
@@ -536,9 +744,9 @@ def _readable(value: str | bytes) -> str:
     return os.fsdecode(value) if isinstance(value, bytes) else value
 
 
-def _lost_error(file: UndoFile, why: str) -> ToolError:
+def _lost_error(shown: str, why: str) -> ToolError:
     return ToolError(
-        f"{quote_path(file.shown)} cannot be restored: {why}; nothing was undone",
+        f"{quote_path(shown)} cannot be restored: {why}; nothing was undone",
         ErrorKind.USER,
         "Undo other calls one by one with call_id, or restore this file by other means.",
     )
