@@ -61,8 +61,6 @@ def _limited(tool: Tool, timeout: float | None) -> Tool:
     if timeout is None:
         return tool
     own = copy.copy(tool)
-    for bound in ("parse", "invoke"):
-        own.__dict__.pop(bound, None)
     own.spec = tool.spec.changed(timeout=timeout)
     return own
 

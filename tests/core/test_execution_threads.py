@@ -20,9 +20,9 @@ from forge.core.execution import threads
 
 answer = asyncio.run(threads.in_thread(lambda: "parent"))
 until = time.monotonic() + 5
-while not threads._idle and time.monotonic() < until:
+while not threads._threads.idle and time.monotonic() < until:
     time.sleep(0.001)
-print(answer, threads._idle, flush=True)
+print(answer, threads._threads.idle, flush=True)
 child = os.fork()
 if child == 0:
     async def soon():
@@ -92,18 +92,18 @@ def test_a_function_that_no_task_waits_for_any_more_holds_no_thread():
         coroutine = in_thread(lambda: None)
         coroutine.send(None)
         coroutine.close()
-        before = threads._alive
+        before = threads._threads.alive
         await asyncio.gather(*(in_thread(lambda: None) for _ in range(before)))
-        return threads._alive - before
+        return threads._threads.alive - before
 
     assert asyncio.run(run()) <= 1
 
 
 def test_a_thousand_hops_one_after_the_other_need_a_handful_of_threads():
     async def run() -> int:
-        before = threads._alive
+        before = threads._threads.alive
         for number in range(1_000):
             assert await in_thread(partial(abs, number)) == number
-        return threads._alive - before
+        return threads._threads.alive - before
 
     assert asyncio.run(run()) <= 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import inspect
 import threading
@@ -853,3 +854,20 @@ def test_a_name_may_begin_with_an_underscore_as_every_provider_takes_it(name):
     assert call(add, {"number": 1}).for_llm == "2"
     for dialect in ("openai", "anthropic", "gemini"):
         assert name in str(ToolRegistry([add]).definitions(dialect))
+
+
+def test_a_copy_of_a_tool_that_was_called_runs_itself():
+    class Says(Tool):
+        """Say a word."""
+
+        word = "first"
+
+        async def run(self) -> str:
+            return self.word
+
+    said = Says()
+    assert call(said).for_llm == "first"
+    other = copy.copy(said)
+    other.word = "second"
+    assert call(other).for_llm == "second"
+    assert call(said).for_llm == "first"

@@ -259,7 +259,7 @@ def test_with_every_thread_hung_a_long_result_is_still_cut(monkeypatch, tmp_path
         return "y\n" * 3_000
 
     monkeypatch.setattr(threads, "MOST_THREADS", -1)
-    monkeypatch.setattr(threads, "_idle", 0)
+    monkeypatch.setattr(threads._threads, "idle", 0)
     result = call_once(long, LimitOutput(), workspace=tmp_path)
     assert result.success
     assert "2000 of 3000 lines" in result.for_llm

@@ -189,8 +189,7 @@ class ToolExecutor:
         self.clear_state(session_id)
         self.registry.forget(session_id)
         for one in self.registry.values():
-            if (forget := getattr(one, "forget_session", None)) is not None:  # it has steps of its own
-                forget(session_id)
+            one.forget_session(session_id)
 
     def clear_turn(self) -> None:
         """Begins a new turn: earlier calls may be made again."""
@@ -208,7 +207,7 @@ class ToolExecutor:
     async def _initialise(self, ctx: ToolContext) -> _ToolChain:
         """Makes a tool ready and composes its chain again: its spec is known only now, or is another than before."""
         tool = self.registry.find(ctx.call.name)
-        tool._take_scope(ctx.scope)
+        tool.take_scope(ctx.scope)
         try:
             await Deadline(tool.ready(), tool.spec.timeout)
         except DeadlinePassed:
@@ -256,7 +255,7 @@ class ToolExecutor:
             self._entries, self._version = {}, self.registry.version
         tool = self.registry.find(name)
         run, afters = compose(self.steps, tool)
-        entry = _ToolChain(tool, run, afters, not tool.is_ready or tool._follows)
+        entry = _ToolChain(tool, run, afters, not tool.is_ready or tool.follows_source)
         if name in self.registry or tool.spec.name in self.registry:
             self._entries[name] = entry
         return entry

@@ -169,7 +169,7 @@ class ToolRegistry(Mapping[str, Tool]):
         """Awaits every definition that is built on first use. `scope`: for initialisers that take one."""
         for one in tuple(self._tools.values()):
             if scope is not None:
-                one._take_scope(scope)
+                one.take_scope(scope)
             await one.ready()
 
     def specs(self, session_id: str = "local") -> list[ToolSpec]:

@@ -130,6 +130,12 @@ class Tool(TypedTool[NeedsT]):
             made.__dict__["init_args"] = (args, kwargs)
             return made
 
+    def __copy__(self) -> Self:
+        """Returns a shallow copy that makes its own `parse` and `invoke`: those in use are bound to this tool."""
+        made = object.__new__(type(self))
+        made.__dict__.update({key: value for key, value in self.__dict__.items() if key not in ("parse", "invoke")})
+        return made
+
     def __init_subclass__(cls, **options: Unpack[ToolOptions]) -> None:
         super().__init_subclass__()
         own = vars(cls)
@@ -257,6 +263,7 @@ class Tool(TypedTool[NeedsT]):
             self.__dict__.pop("parse", None)
 
     is_ready = True  # False: `ready` must be awaited before the spec is complete
+    follows_source = False  # True: `ready` is awaited before each call, since its source may change the tool
     deduplicates_by_key = (
         False  # True: its server does a call once, by the call's key, so a call may be made again after a crash
     )
@@ -268,8 +275,11 @@ class Tool(TypedTool[NeedsT]):
     async def ready(self) -> None:
         """Awaits everything that the spec needs to be complete."""
 
-    def _take_scope(self, scope: Scope) -> None:
+    def take_scope(self, scope: Scope) -> None:
         """Keeps the scope of the first agent or call that needs the tool, where the tool is built for one."""
+
+    def forget_session(self, session_id: str) -> None:
+        """Forgets what the tool remembers of a session that has ended."""
 
     def reset(self) -> None:
         """Forgets the initialised state: called when the tool is registered again."""
@@ -281,8 +291,6 @@ class Tool(TypedTool[NeedsT]):
     def _unwrap(self, arguments: Mapping[str, Any]) -> tuple[Tool, Mapping[str, Any]]:
         """Returns the tool whose code runs, and the parsed arguments as it takes them."""
         return self, arguments
-
-    _follows = False  # True: `ready` is awaited before each call, since its source may change it
 
     def _latest(self) -> Tool:
         """Returns the tool that has taken this one's place at its source, such as after a change of its definition."""
@@ -463,7 +471,7 @@ class DeferredTool(Tool):
             **_plain(traits),
         )
 
-    def _take_scope(self, scope: Scope) -> None:
+    def take_scope(self, scope: Scope) -> None:
         if self._scope is None and self._takes_scope:
             self._scope = scope
 
@@ -588,7 +596,7 @@ class ReshapedTool(Tool):
         fixed: Mapping[str, Any] | None = None,
     ) -> None:
         self.original = original
-        self._follows = original._follows or type(original)._latest is not Tool._latest
+        self.follows_source = original.follows_source or type(original)._latest is not Tool._latest
         self._name, self._description = name, description
         self._rename = dict(rename or {})  # the original's name -> the new one
         self._hide, self._fixed = frozenset(hide), copy.deepcopy(dict(fixed or {}))
@@ -824,8 +832,8 @@ class ReshapedTool(Tool):
         self._made = self._make_spec()
         self.spec = self._made.changed(**own)
 
-    def _take_scope(self, scope: Scope) -> None:
-        self.original._take_scope(scope)
+    def take_scope(self, scope: Scope) -> None:
+        self.original.take_scope(scope)
 
     def inside(self, registry: Any) -> Tool:
         inner = self.original.inside(registry)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
-from forge.core.execution import threads
+from forge.core.execution.threads import has_unfinished
 
 T = TypeVar("T")
 
@@ -129,7 +129,7 @@ class _StillSelector(selectors.DefaultSelector):
             if happened := super().select(STUCK):
                 return happened
             raise RuntimeError("all tasks wait for time to pass: run `await clock.let_pass(seconds)` at the same time")
-        is_busy = bool(threads.unfinished)
+        is_busy = has_unfinished()
         if happened := super().select(PATIENCE if is_busy else 0):
             return happened
         clock.advance(max(min(timeout, clock._until - clock.steady()), 0.0))

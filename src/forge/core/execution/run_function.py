@@ -99,7 +99,6 @@ def _takes_three(function: Reconcile) -> bool:
 
 async def _copy_for_call(made: Any, ctx: ToolContext) -> Any:
     own = copy.copy(made)
-    own.__dict__.pop("invoke", None)
     scope = ctx.scope
     if hasattr(own, "set_context") and (scope.channel or scope.chat_id):  # a run without a conversation has none to set
         await _await_hook(own.set_context(scope.channel, scope.chat_id))

@@ -258,7 +258,7 @@ class Offer:
     async def _prepare_tools(self) -> None:
         late = [one for one in self.registry.values() if not one.is_ready]
         for one in late:
-            one._take_scope(self.scope)
+            one.take_scope(self.scope)
         if late:
             await asyncio.gather(*map(_await_ready, late))
 

@@ -254,8 +254,6 @@ def change_traits(tool: Tool, traits: dict[str, Any]) -> Tool:
     if not traits:
         return tool
     own = copy.copy(tool)
-    for bound in ("parse", "invoke"):  # both are bound to the original tool
-        own.__dict__.pop(bound, None)
     own.spec = tool.spec.changed(**traits)
     own.show_settings()  # a time-out may be one
     return own
