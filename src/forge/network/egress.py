@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple, NoReturn, get_args
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.execution.session_programs import register_variable
+from forge.core.execution.isolated_context import register_variable
 from forge.network.address import (
     METADATA_NAMES,
     Address,

@@ -9,7 +9,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from itertools import count
+from enum import Enum, auto
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,11 +22,48 @@ from forge.core.result import ToolResult
 
 log = logging.getLogger("forge.tools")
 
-_numbers = count()
-
 MOST_COMPLETED = 1_000  # completed results of a session that no loop has taken
 
 Finish = Callable[[ToolContext, ToolResult], Awaitable[None]]
+
+
+class WorkState(Enum):
+    """The life of one piece of work. `ctx.background(…)` begins it as EXPECTED, `ctx.completion()` as OFFERED.
+
+    | state     | its completion is called | nothing holds the completion | its call returns pending | another result |
+    |-----------|--------------------------|------------------------------|--------------------------|----------------|
+    | OFFERED   | COMPLETED                | DROPPED                      | EXPECTED                 | closed         |
+    | DROPPED   |                          |                              | COMPLETED, with an error | closed         |
+    | EXPECTED  | COMPLETED                | COMPLETED, with an error     |                          |                |
+    | COMPLETED | ignored                  | ignored                      | COMPLETED                | closed         |
+
+    COMPLETED work passes the steps and is then closed: `BackgroundWork` no longer holds its record.
+    """
+
+    OFFERED = auto()  # its call runs, and may need no completion
+    DROPPED = auto()  # its call runs, and nothing can complete the work
+    EXPECTED = auto()  # its call is over
+    COMPLETED = auto()  # its result is there
+
+
+class OpenWork:
+    """A piece of work that continues after its call, or may."""
+
+    __slots__ = ("ctx", "loop", "state")
+
+    def __init__(self, ctx: ToolContext, state: WorkState) -> None:
+        self.ctx = ctx
+        self.loop = current_loop()  # receives the result
+        self.state = state
+
+    @property
+    def session(self) -> str:
+        return self.ctx.scope.session_id
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The session and the call that the work belongs to."""
+        return self.ctx.scope.session_id, self.ctx.call.id
 
 
 class BackgroundWork:
@@ -37,20 +74,18 @@ class BackgroundWork:
         self._failed = failed
         self._tasks: set[asyncio.Task[Any]] = set()  # asyncio keeps only weak references
         self._calls: WeakKeyDictionary[asyncio.Task[Any], tuple[str, str]] = WeakKeyDictionary()  # session and call id
-        # session -> open completions, each with the loop that receives it
-        self._open: dict[str, dict[int, asyncio.AbstractEventLoop]] = {}
+        self._open: dict[str, set[OpenWork]] = {}  # by session
         self._lock = threading.Lock()
         self._completed: dict[str, deque[tuple[ToolCall, ToolResult]]] = {}  # session -> results to be taken
         self._when_over: dict[str, Callable[[], None]] = {}  # session -> called once nothing of it is open
         self._waiting: set[asyncio.Future[None]] = set()
-        self.offered: dict[tuple[str, str], set[int]] = {}  # completions of calls that run: by session and call id
-        self._dropped: set[int] = set()  # of those, the ones that no code can call any more
+        self.offered: dict[tuple[str, str], set[OpenWork]] = {}  # of calls that run: by session and call id
 
     def start(self, ctx: ToolContext, work: Work) -> None:
         if not callable(work) and not inspect.isawaitable(work):
             raise TypeError(f"background({work!r}): pass a coroutine, or a function that returns one")
         log.info("%s continues in the background", ctx.call.name)
-        complete, loop = Completion(self, ctx), current_loop()
+        complete, loop = Completion(self, self._add(ctx, WorkState.EXPECTED)), current_loop()
         self.end_call(ctx, pending=False)  # its end is this one: a completion it was offered is not waited for
         if loop is _running_loop():
             self._keep(self._run_until_done(ctx, work, complete), ctx)
@@ -59,24 +94,25 @@ class BackgroundWork:
 
     def completion(self, ctx: ToolContext) -> Completion:
         """Returns a completion. It is open until called or dropped, or until its call returns another result."""
-        made = Completion(self, ctx)
-        self.offered.setdefault((ctx.scope.session_id, ctx.call.id), set()).add(made.number)
-        return made
+        work = self._add(ctx, WorkState.OFFERED)
+        self.offered.setdefault(work.key, set()).add(work)
+        return Completion(self, work)
 
-    def expect(self, session: str, number: int, loop: asyncio.AbstractEventLoop) -> None:
-        """Registers a completion that this loop expects."""
-        with self._lock:  # a plain tool's thread may expect one while the loop closes another
-            self._open.setdefault(session, {})[number] = loop
+    def _add(self, ctx: ToolContext, state: WorkState) -> OpenWork:
+        work = OpenWork(ctx, state)
+        with self._lock:  # the thread of a plain tool may add one while the loop closes another
+            self._open.setdefault(work.session, set()).add(work)
+        return work
 
     def end_call(self, ctx: ToolContext, *, pending: bool) -> None:
         """Ends a call that was offered a completion. Unless its result is pending, the completion is closed."""
-        for number in self.offered.pop((ctx.scope.session_id, ctx.call.id), ()):
-            was_dropped = number in self._dropped
-            self._dropped.discard(number)
+        for work in self.offered.pop((ctx.scope.session_id, ctx.call.id), ()):
             if not pending:
-                self._close(ctx.scope.session_id, number)
-            elif was_dropped:
-                self.drop(ctx, number)
+                self._close(work)
+            elif work.state is WorkState.DROPPED:
+                self._fail_dropped(work)
+            elif work.state is WorkState.OFFERED:
+                work.state = WorkState.EXPECTED
 
     def keep_completed(self, ctx: ToolContext, result: ToolResult) -> None:
         """Stores a result for a loop to take. Results that no loop takes are forgotten, oldest first."""
@@ -112,7 +148,7 @@ class BackgroundWork:
     async def next_completed(self, session_id: str) -> bool:
         """Waits until some work is completed; False when none is open."""
         while session_id not in self._completed:
-            if not self._is_expected_here(self._open.get(session_id, {})):
+            if not self._is_expected_here(self._open.get(session_id, ())):
                 return False
             await self._wait_for_change(None)
         return True
@@ -151,39 +187,41 @@ class BackgroundWork:
         self._when_over[session_id] = then
         self._run_when_over(session_id)
 
-    def complete(self, ctx: ToolContext, value: object, number: int) -> None:
-        result = self._failed(ctx, value) if isinstance(value, BaseException) else ToolResult.of(value)
-        self._keep(self._finish_and_close(ctx, result, number), ctx)
+    def complete(self, work: OpenWork, value: object) -> None:
+        """Takes the value, or the exception, of a piece of work."""
+        work.state = WorkState.COMPLETED
+        result = self._failed(work.ctx, value) if isinstance(value, BaseException) else ToolResult.of(value)
+        self._keep(self._finish_and_close(work, result), work.ctx)
 
-    def drop(self, ctx: ToolContext, number: int) -> None:
-        """Fails a call whose completion no code holds any more, since nothing can complete it."""
-        session = ctx.scope.session_id
-        if number in self.offered.get((session, ctx.call.id), ()):
-            self._dropped.add(number)  # the call is not over yet: it may need no completion
-        elif number in self._open.get(session, {}):
-            message = "its background work was dropped: nothing can report its result any more"
-            self.complete(
-                ctx, ToolError(message, ErrorKind.SYSTEM, "Check what it already did before you repeat it."), number
-            )
+    def drop(self, work: OpenWork) -> None:
+        """Takes notice that no code holds the completion of a piece of work any more."""
+        if work.state is WorkState.OFFERED:
+            work.state = WorkState.DROPPED  # the call is not over yet: it may need no completion
+        elif work in self._open.get(work.session, ()):
+            self._fail_dropped(work)
 
-    async def _finish_and_close(self, ctx: ToolContext, result: ToolResult, number: int) -> None:
+    def _fail_dropped(self, work: OpenWork) -> None:
+        message = "its background work was dropped: nothing can report its result any more"
+        self.complete(work, ToolError(message, ErrorKind.SYSTEM, "Check what it already did before you repeat it."))
+
+    async def _finish_and_close(self, work: OpenWork, result: ToolResult) -> None:
         try:
-            await self._finish(ctx, result)
+            await self._finish(work.ctx, result)
         finally:
-            self._close(ctx.scope.session_id, number)
+            self._close(work)
 
-    def _is_expected_here(self, completions: dict[int, asyncio.AbstractEventLoop]) -> bool:
-        """Returns whether this loop expects a completion; another loop's completions never arrive here."""
+    def _is_expected_here(self, works: Iterable[OpenWork]) -> bool:
+        """Returns whether this loop receives one of the results; the results for another loop never arrive here."""
         here = asyncio.get_running_loop()
-        return any(loop is here for loop in completions.values())
+        return any(work.loop is here for work in works)
 
-    def _close(self, session: str, number: int) -> None:
+    def _close(self, work: OpenWork) -> None:
         with self._lock:
-            completions = self._open.get(session, {})
-            completions.pop(number, None)
-            if not completions:
-                self._open.pop(session, None)
-        self._run_when_over(session)
+            works = self._open.get(work.session, set())
+            works.discard(work)
+            if not works:
+                self._open.pop(work.session, None)
+        self._run_when_over(work.session)
         self._wake_waiters()
 
     def _wake_waiters(self) -> None:
@@ -239,28 +277,25 @@ def _wake(waiting: asyncio.Future[None]) -> None:
 class Completion:
     """The one end of a call's background work, called from any thread; later calls are ignored."""
 
-    def __init__(self, owner: BackgroundWork, ctx: ToolContext) -> None:
-        self._done = True  # until it is whole
+    def __init__(self, owner: BackgroundWork, work: OpenWork) -> None:
         self._owner = owner
-        self._ctx = ctx
-        self._loop = current_loop()
-        self._done = False
+        self._work = work
+        self._is_called = False
         self._lock = threading.Lock()
-        self.number = next(_numbers)
-        owner.expect(ctx.scope.session_id, self.number, self._loop)
 
     def __call__(self, value: object) -> None:
+        name = self._work.ctx.call.name
         with self._lock:
-            if self._done:
-                log.debug("%s completed more than once; only the first counts", self._ctx.call.name)
+            if self._is_called:
+                log.debug("%s completed more than once; only the first counts", name)
                 return
-            self._done = True
+            self._is_called = True
         try:
-            self._loop.call_soon_threadsafe(self._owner.complete, self._ctx, value, self.number)
+            self._work.loop.call_soon_threadsafe(self._owner.complete, self._work, value)
         except RuntimeError:
-            log.warning("%s completed after its event loop was closed; its result is lost", self._ctx.call.name)
+            log.warning("%s completed after its event loop was closed; its result is lost", name)
 
     def __del__(self) -> None:
-        if not self._done:
+        if not self._is_called:
             with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits
-                self._loop.call_soon_threadsafe(self._owner.drop, self._ctx, self.number)
+                self._work.loop.call_soon_threadsafe(self._owner.drop, self._work)

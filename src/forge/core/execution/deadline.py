@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
+from enum import Enum, auto
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -18,6 +19,26 @@ class DeadlinePassed(Exception):
     """The deadline of the coroutine passed."""
 
 
+class _Phase(Enum):
+    """The phases of a deadline.
+
+    | phase     | its timer is at                       | the timer fires                     | others cancel the task |
+    |-----------|---------------------------------------|-------------------------------------|------------------------|
+    | RUNNING   | the deadline                          | EXPIRED; RUNNING if time was added  | LEAVING                |
+    | LEAVING   | the end of the grace, or the deadline | ABANDONED, with the two exceptions  | LEAVING                |
+    | EXPIRED   | the end of the grace                  | ABANDONED                           | EXPIRED                |
+    | ABANDONED |                                       |                                     |                        |
+
+    The two exceptions: code inside took the cancellation back, such as a timeout of its own: RUNNING. Only the deadline
+    is there, and not the end of the grace: LEAVING. EXPIRED and ABANDONED begin with a cancellation of the task by us.
+    """
+
+    RUNNING = auto()
+    LEAVING = auto()  # others cancelled the task, and the coroutine has its grace
+    EXPIRED = auto()  # we cancelled the task, and the coroutine has its grace
+    ABANDONED = auto()  # the grace is over: the coroutine is no longer awaited
+
+
 class Deadline(Generic[T]):
     """Awaits a coroutine: `await Deadline(coroutine, 5.0)` returns its value or raises `DeadlinePassed`.
 
@@ -27,15 +48,14 @@ class Deadline(Generic[T]):
     """
 
     __slots__ = (
-        "abandoned",
         "arrived",
         "coroutine",
         "end",
-        "ending",
         "grace",
+        "grace_end",
         "granted",
         "ours",
-        "patience",
+        "phase",
         "seconds",
         "task",
         "timer",
@@ -57,10 +77,9 @@ class Deadline(Generic[T]):
         self.grace = grace
         self.ours = 0  # how often our timer cancelled the task, to be taken back
         self.arrived = 0  # cancellations of others that were counted when the latest of them arrived
-        self.ending = False  # the coroutine was cancelled and has its grace
-        self.abandoned = False  # the grace is over
-        self.end: float | None = None
-        self.patience = 0.0  # when the grace after a cancellation from elsewhere is over
+        self.phase = _Phase.RUNNING
+        self.end: float | None = None  # the deadline, in the loop's time
+        self.grace_end = 0.0  # when the grace after a cancellation by others is over
         self.timer: asyncio.TimerHandle | None = None
         self.task: asyncio.Task[Any] | None = None
 
@@ -85,7 +104,7 @@ class Deadline(Generic[T]):
                 try:
                     sent = yield waited
                 except asyncio.CancelledError as error:
-                    if self.abandoned:
+                    if self.phase is _Phase.ABANDONED:
                         raise
                     if fired < self.ours:
                         fired = self.ours
@@ -114,9 +133,9 @@ class Deadline(Generic[T]):
     def _pass_on(self, error: asyncio.CancelledError, task: asyncio.Task[Any]) -> Any:
         """Passes on a cancellation from outside or from a timeout or group inside: the grace shows which."""
         self.arrived = task.cancelling() - self.ours
-        if not self.ending:
-            self.patience = asyncio.get_running_loop().time() + self.grace
-            self._rearm(self.patience if self.end is None else min(self.patience, self.end), ending=True)
+        if self.phase is _Phase.RUNNING:
+            self.grace_end = asyncio.get_running_loop().time() + self.grace
+            self._enter(_Phase.LEAVING, self.grace_end if self.end is None else min(self.grace_end, self.end))
         of_a_group = sys.version_info < (3, 13) and _comes_from_a_group(self.coroutine)
         waited = self.coroutine.throw(error)
         if of_a_group and self._is_cancelled(task):
@@ -127,33 +146,41 @@ class Deadline(Generic[T]):
         """Returns whether other code cancelled the task, and no code inside took it back."""
         return self.arrived > 0 and task.cancelling() - self.ours >= self.arrived
 
-    def _rearm(self, at: float | None, *, ending: bool) -> None:
-        self.ending = ending
+    def _enter(self, phase: _Phase, until: float | None) -> None:
+        """Begins a phase, with the timer at `until`; None: there is no timer."""
+        self.phase = phase
         if self.timer is not None:
             self.timer.cancel()
-        self.timer = None if at is None else asyncio.get_running_loop().call_at(at, self._expire)
+        self.timer = None if until is None else asyncio.get_running_loop().call_at(until, self._expire)
 
     def _expire(self) -> None:
+        """Ends a phase whose timer fired."""
         assert self.task is not None
-        if self.waited_seconds is not None and self.end is not None and not self.ending:
-            more = self.waited_seconds() - self.granted
-            if more > 0:
-                self.granted += more
-                self.end += more
-                self._rearm(self.end, ending=False)
+        now = asyncio.get_running_loop().time()
+        if self.phase is _Phase.RUNNING:
+            if self._add_waited_seconds():
+                self._enter(_Phase.RUNNING, self.end)
                 return
-        if self.ending and not self.ours and not self._is_cancelled(self.task):
-            self._rearm(self.end, ending=False)  # it was a timeout inside, and is dealt with
+            self._enter(_Phase.EXPIRED, now + self.grace)
+        elif self.phase is _Phase.LEAVING and not self._is_cancelled(self.task):
+            self._enter(_Phase.RUNNING, self.end)
             return
-        if self.ending and not self.ours and asyncio.get_running_loop().time() < self.patience:
-            self._rearm(self.patience, ending=True)  # the deadline is here, but it is ending already
+        elif self.phase is _Phase.LEAVING and now < self.grace_end:
+            self._enter(_Phase.LEAVING, self.grace_end)
             return
-        if self.ending:
-            self.abandoned = True
         else:
-            self._rearm(asyncio.get_running_loop().time() + self.grace, ending=True)
+            self._enter(_Phase.ABANDONED, None)
         self.ours += 1
         self.task.cancel()
+
+    def _add_waited_seconds(self) -> bool:
+        """Moves the deadline by the seconds that do not count. Returns whether there were any since the last time."""
+        more = 0.0 if self.waited_seconds is None else self.waited_seconds() - self.granted
+        if more <= 0 or self.end is None:
+            return False
+        self.granted += more
+        self.end += more
+        return True
 
     def _close(self) -> None:
         try:

@@ -23,7 +23,7 @@ from uuid import uuid4
 
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.execution.session_programs import capture_context
+from forge.core.execution.isolated_context import capture_context
 from forge.core.files import check_held
 from forge.core.messages import render_call
 from forge.core.plain_values import text_of

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from forge.core.context import ProgramLimits, Root, Scope, ToolContext, Work
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.execution.session_programs import restore_context
+from forge.core.execution.isolated_context import restore_context
 from forge.core.execution.threads import in_thread
 from forge.core.messages import ToolCall
 from forge.core.plain_values import plain, text_of
