@@ -54,6 +54,15 @@ class CurrentDirectory(PosixPath):
     """The workspace of a scope that was given none: the current directory. No `.forge/` is made there."""
 
 
+class LayerMount(NamedTuple):
+    """A copy-on-write layer over a folder, for the programs of a trial run."""
+
+    folder: str
+    upper: str  # holds the changes
+    work: str  # the overlay's own directory
+    how: str  # "overlay", "overlay of root" or "copy"
+
+
 class Root(NamedTuple):
     """A directory outside the workspace that tools may reach too.
 

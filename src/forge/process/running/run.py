@@ -169,6 +169,12 @@ async def confine(
 
     sandbox = confinement.sandbox
     tier = await in_thread(lambda: find_tier(sandbox)) if sandbox not in _tiers else _tiers[sandbox]
+    if confinement.layers and tier is not Tier.BUBBLEWRAP:
+        raise ToolError(
+            f"the trial could not begin, so nothing was run: it needs bubblewrap, and the sandbox is {tier}",
+            ErrorKind.CONFIG,
+            "Run it outside a trial, after asking the person.",
+        )
     if tier is Tier.NONE:
         return ConfinedCommand(CommandLine(list(argv)))
     delegated = find_delegated()
@@ -417,6 +423,12 @@ def start_error(number: int, stage: str, name: str, cwd: Path) -> ToolError:
             f"a cgroup that limits its memory and processes cannot be made any more: {words}",
             ErrorKind.SYSTEM,
             "Tell the person: Forge has to be started again.",
+        )
+    if stage == "layer":
+        return ToolError(
+            f"the trial could not begin, so nothing was run: a layer over the files cannot be mounted: {words}",
+            ErrorKind.SYSTEM,
+            "Run it outside a trial, after asking the person.",
         )
     kind = ErrorKind.NOT_FOUND if number == errno.ENOENT else ErrorKind.USER
     return ToolError(f'"{name[:200]}" cannot be started: {words}', kind, "Check that it is an executable program.")

@@ -122,6 +122,7 @@ def start(
         "cwd": os.fsencode(cwd),
         "limits": limits.for_kernel() if limits is not None else [],
         "cgroup": command.cgroup,
+        "layers": [tuple(one) for one in command.layers],
         "reads": reads,
         "leave": leave,
     }

@@ -15,6 +15,7 @@ from functools import cache
 
 from forge.process.running.cgroups import Cgroup, remove_all
 from forge.process.running.keeper_messages import CGROUPS, NEW, PIECE, Messages, pack
+from forge.process.running.overlay import enter_layers
 from forge.process.running.process_tree import (
     PATIENCE,
     adopt_orphans,
@@ -244,6 +245,7 @@ class Keeper:
             self.leave = work["leave"]
         except (OSError, ValueError) as error:
             self._end_cgroup()
+            stage = "layer" if isinstance(error, _LayerError) else stage
             self._send("failed", getattr(error, "errno", None) or 0, stage, self.usable)
         finally:
             os.chdir("/")
@@ -420,7 +422,9 @@ def _name_left() -> list[str]:
 def _spawn_program(
     work: dict[str, Any], given: list[int], defaults: Iterable[signal.Signals], cgroup: Cgroup | None
 ) -> int:
-    """Starts the program in its own session. Without a cgroup it does not fork, which would copy this process."""
+    """Starts the program in its own session. Without a cgroup or layers it does not fork, which would copy this
+    process.
+    """
     streams = list(given)
     nothing = -1
     if not work["reads"]:
@@ -428,7 +432,7 @@ def _spawn_program(
         streams.insert(0, nothing)
     if len(streams) == 2:
         streams.append(streams[1])  # both kinds of output in one pipe
-    if cgroup is not None:
+    if cgroup is not None or work["layers"]:
         try:
             return _fork_program(cgroup, work, streams)
         finally:
@@ -451,8 +455,12 @@ def _spawn_program(
             os.close(nothing)
 
 
-def _fork_program(cgroup: Cgroup, work: dict[str, Any], streams: list[int]) -> int:
-    """Starts the program in its cgroup. Raises `OSError` if it cannot be started.
+class _LayerError(OSError):
+    """A layer could not be mounted."""
+
+
+def _fork_program(cgroup: Cgroup | None, work: dict[str, Any], streams: list[int]) -> int:
+    """Starts the program in its cgroup, with its layers. Raises `OSError` if it cannot be started.
 
     The child does little: each page that it writes is copied first. So its signals are reset here.
     """
@@ -466,13 +474,15 @@ def _fork_program(cgroup: Cgroup, work: dict[str, Any], streams: list[int]) -> i
         signal.pthread_sigmask(signal.SIG_BLOCK, changed)
         before = [(one, signal.signal(one, signal.SIG_DFL)) for one in changed]
         try:
-            pid = cgroup.fork()
+            pid = os.fork() if cgroup is None else cgroup.fork()
             if not pid:
                 try:
-                    cgroup.enter()
+                    if cgroup is not None:
+                        cgroup.enter()
                     _become_program(work, streams)
                 except OSError as error:
-                    os.write(report, b"%d" % (error.errno or 0))
+                    kind = b"layer" if isinstance(error, _LayerError) else b""
+                    os.write(report, b"%d %s" % (error.errno or 0, kind))
                 finally:
                     os._exit(127)
         finally:
@@ -485,7 +495,8 @@ def _fork_program(cgroup: Cgroup, work: dict[str, Any], streams: list[int]) -> i
         os.close(problem)
     if said:
         os.waitpid(pid, 0)
-        raise OSError(int(said), os.strerror(int(said)))
+        number, kind = said.split(b" ")
+        raise (_LayerError if kind else OSError)(int(number), os.strerror(int(number)))
     return pid
 
 
@@ -510,6 +521,11 @@ def _become_program(work: dict[str, Any], streams: list[int]) -> None:
         else:
             os.dup2(opened, number)
             os.close(opened)
+    if work["layers"]:  # after the files are open: another user namespace may not open those of Forge
+        try:
+            enter_layers(work["layers"], work["cwd"])
+        except OSError as error:
+            raise _LayerError(*error.args) from None
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     os.execve(work["path"], work["argv"], work["env"])  # noqa: S606
 

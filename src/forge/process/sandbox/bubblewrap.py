@@ -116,6 +116,7 @@ def build_command(
         reads=tuple((number, _make_memory_file(content, os.getpid())) for number, content in given.items() if content),
         appends=((_STATUS, status), (_SHELL_SAYS, status)) if status else (),
         ignores_term=gentle,  # bubblewrap must survive SIGTERM, or the kernel kills the program before it can end
+        layers=confinement.layers,
     )
 
 

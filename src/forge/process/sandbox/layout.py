@@ -19,7 +19,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Protocol
 
-from forge.core.context import ProgramLimits, Root, Scope
+from forge.core.context import LayerMount, ProgramLimits, Root, Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.files import check_held
 from forge.process.environment import find_trusted_program
@@ -66,6 +66,7 @@ class Confinement:
     hidden: tuple[Path, ...] = ()  # cannot be read, wherever it is
     sandbox: str | bool = "auto"  # the wanted one
     limits: ProgramLimits = ProgramLimits()  # noqa: RUF009 - it cannot be changed
+    layers: tuple[LayerMount, ...] = ()  # over the writable folders: the program's changes stay in them
 
 
 class PathRoots(Protocol):
@@ -412,6 +413,7 @@ class CommandLine:
     cgroup: tuple[str, tuple[tuple[str, str], ...]] | None = (
         None  # where to make its cgroup, and the values of its files
     )
+    layers: tuple[LayerMount, ...] = ()  # mounted before it starts; only a keeper can do that
 
     @property
     def files(self) -> list[tuple[int, str, int]]:
@@ -420,6 +422,7 @@ class CommandLine:
 
     def in_shell(self) -> list[str]:
         """Returns one command line for starting it without a keeper: a shell opens the files. It has no cgroup."""
+        assert not self.layers, "only a keeper mounts layers"
         if not self.files and not self.ignores_term:
             return self.argv
         opened = [f"{number}<{path}" for number, path in self.reads]

@@ -3,6 +3,8 @@
 Every new content is written to a temporary file beside its target, which a rename then replaces, so that a reader
 sees the old file or the new one, whole. The old file stays under a temporary name until all are in place. A file that
 has several names (hard links) gets new content under this one; the others keep the old content.
+
+A whole folder is made, replaced or deleted in the same way, by two renames.
 """
 
 from __future__ import annotations
@@ -60,6 +62,12 @@ class Change:
     new_mode: int | None = None  # permission bits that something existing gets; None: it keeps them
     new_link: str | None = None  # the target of a link that replaces another link
     folder: Literal["", "make", "remove", "mode"] = ""
+    make: Callable[[int, str], None] | None = None  # makes the new file, link or folder there, instead of `after`
+    check: Callable[[int, str], None] | None = None  # raises if what was there, now under that name, must stay
+
+    @property
+    def deletes(self) -> bool:
+        return self.after is None and self.make is None
 
     @property
     def had_link(self) -> bool:
@@ -95,8 +103,8 @@ def commit(
     `decision` is made once all files are in place; if it fails, or the process dies before, they are reverted. In the
     end folders get their modes and are removed, unless something is in them.
     """
-    wanted = [change for change in changes if not change.folder and (change.finds or change.after is not None)]
-    moves = [Move.to(change.location, deletes=change.after is None) for change in wanted]
+    wanted = [change for change in changes if not change.folder and (change.finds or not change.deletes)]
+    moves = [Move.to(change.location, deletes=change.deletes) for change in wanted]
     tree = _FolderChanges(changes)
     if not moves and not tree:
         return
@@ -140,7 +148,7 @@ def _make_changes(
         with _explain_errors(change.location.shown):
             _stage(folders.of(change.location), change, move)
     ready()
-    is_joint = len(pairs) > 1 or bool(tree) or decision is not None
+    is_joint = len(pairs) != 1 or pairs[0][0].make is not None or bool(tree) or decision is not None
     shown = pairs[0][0].location.shown if pairs else "."
     if is_joint:
         with _explain_errors(shown):
@@ -162,6 +170,10 @@ def _stage(directory: int, change: Change, move: Move) -> None:
     """Makes the new file beside its target."""
     found = _check_unchanged(directory, change, change.status)
     move.found = found
+    if change.make is not None:
+        change.make(directory, move.temporary)
+        move.new = identity(status_in(directory, move.temporary))
+        return
     if change.after is None:
         return
     old = found if found is not None and stat.S_ISREG(found.st_mode) else None
@@ -186,27 +198,40 @@ def _move_into_place(directory: int, change: Change, move: Move) -> None:
     found = _check_unchanged(directory, change, move.found)
     if move.deletes:
         os.rename(name, move.backup, src_dir_fd=directory, dst_dir_fd=directory)
+    elif not _keep_backup(directory, change, move):
+        os.rename(name, move.backup, src_dir_fd=directory, dst_dir_fd=directory)
+        move.is_moved = not rename_if_free(directory, move.temporary, name)
     else:
-        _keep_backup(directory, change, move)
         os.rename(move.temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
     backup = status_in(directory, move.backup)
     if backup is None or found is None or (backup.st_size, backup.st_mtime_ns) != (found.st_size, found.st_mtime_ns):
         raise _conflict_error(change.location, "was changed")
+    if change.check is not None:
+        change.check(directory, move.backup)
 
 
-def _keep_backup(directory: int, change: Change, move: Move) -> None:
-    """Gives the old file a second name, or copies it where files have only one."""
+def _keep_backup(directory: int, change: Change, move: Move) -> bool:
+    """Gives the old file a second name, or copies it where files have only one. Returns False if it has to be moved: a
+    folder is replaced, or becomes one.
+    """
     name = move.location.name
+    found = [status_in(directory, one) for one in (name, move.temporary)]
+    if any(one is not None and stat.S_ISDIR(one.st_mode) for one in found):
+        return False
     try:
         os.link(name, move.backup, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
+        if change.make is not None:
+            return False
         if change.had_link:
-            return os.symlink(change.link or "", move.backup, dir_fd=directory)
-        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-        _write(directory, move.backup, Change(change.location, None, change.before), found)
-        os.utime(move.backup, ns=(found.st_atime_ns, found.st_mtime_ns), dir_fd=directory, follow_symlinks=False)
+            os.symlink(change.link or "", move.backup, dir_fd=directory)
+            return True
+        old = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        _write(directory, move.backup, Change(change.location, None, change.before), old)
+        os.utime(move.backup, ns=(old.st_atime_ns, old.st_mtime_ns), dir_fd=directory, follow_symlinks=False)
+    return True
 
 
 def _write(directory: int, name: str, change: Change, old: os.stat_result | None) -> None:

@@ -66,7 +66,7 @@ class Move:
     backup: str
     found: os.stat_result | None = None  # the replaced file, as it was when the new one was staged
     new: Identity | None = None  # known once the new file is staged
-    is_moved: bool = False  # the new one has no second name: this file system knows no hard links
+    is_moved: bool = False  # the new one has no second name: a folder, or this file system knows no hard links
 
     @classmethod
     def to(cls, location: Location, *, deletes: bool) -> Move:
@@ -117,14 +117,22 @@ def rename_if_free(directory: int, source: str, target: str) -> bool:
     return False
 
 
-def revert_move(directory: int, move: Move) -> str:
-    """Reverts a move. Returns the reason where the file was changed since and had to be left as it is, else ""."""
+def revert_move(directory: int, move: Move, since: int | None = None) -> str:
+    """Reverts a move. Returns the reason where the file was changed since and had to be left as it is, else "".
+
+    `since`: nanoseconds; a new folder in which something changed later is left as it is.
+    """
     there = identity(status_in(directory, move.location.name))
-    backup = identity(status_in(directory, move.backup))
+    kept = status_in(directory, move.backup)
+    backup = identity(kept)
     problem = ""
-    if move.deletes:
-        if backup is not None and there is None:
-            rename_if_free(directory, move.backup, move.location.name)
+    if there is None and kept is not None:
+        rename_if_free(directory, move.backup, move.location.name)
+    elif move.deletes:
+        pass
+    elif move.new is not None and there == move.new and since is not None and _changed(directory, move, since):
+        old = f"; the old one is beside it as {move.backup}" if kept is not None else ""
+        return f"in {move.location.shown} something was changed since, and it is not touched{old}"
     elif move.new is not None and there == move.new:
         problem = _restore_backup(directory, move, backup is not None)
     elif move.new is not None and there is not None and there.inode == move.new.inode:
@@ -133,9 +141,47 @@ def revert_move(directory: int, move: Move) -> str:
     return problem
 
 
+def change_mode(directory: int, name: str, mode: int) -> None:
+    """Changes the permission bits of a file or folder, never through a link. Raises `OSError`."""
+    there = os.open(name, os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY), dir_fd=directory)
+    try:
+        if stat.S_ISLNK(os.fstat(there).st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
+        os.chmod(f"/proc/self/fd/{there}" if hasattr(os, "O_PATH") else there, mode)
+    finally:
+        os.close(there)
+
+
+def _changed(directory: int, move: Move, since: int) -> bool:
+    """Returns whether something in a folder was changed later than a time."""
+    return any(status.st_ctime_ns > since for _, status in walk_statuses(directory, move.location.name))
+
+
+def walk_statuses(directory: int, name: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Yields what lies in a folder, by its path below it, with its status; nothing for anything else. Raises `OSError`
+    for a folder that cannot be read.
+    """
+    found = status_in(directory, name)
+    if found is None or not stat.S_ISDIR(found.st_mode):
+        return
+    inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        for below in sorted(os.listdir(inner)):
+            if (status := status_in(inner, below)) is not None:
+                yield below, status
+                for deeper, its in walk_statuses(inner, below):
+                    yield f"{below}/{deeper}", its
+    finally:
+        os.close(inner)
+
+
 def _restore_backup(directory: int, move: Move, is_kept: bool) -> str:
     name, temporary = move.location.name, identity(status_in(directory, move.temporary))
-    if is_kept:
+    if _is_folder(directory, name) or _is_folder(directory, move.backup):
+        os.rename(name, move.temporary, src_dir_fd=directory, dst_dir_fd=directory)
+        if is_kept:
+            rename_if_free(directory, move.backup, name)
+    elif is_kept:
         os.rename(move.backup, name, src_dir_fd=directory, dst_dir_fd=directory)
     elif move.is_moved or temporary == move.new:  # never because of a note alone: somebody may have planted it
         os.unlink(name, dir_fd=directory)
@@ -144,8 +190,13 @@ def _restore_backup(directory: int, move: Move, is_kept: bool) -> str:
     return ""
 
 
+def _is_folder(directory: int, name: str) -> bool:
+    status = status_in(directory, name)
+    return status is not None and stat.S_ISDIR(status.st_mode)
+
+
 def remove_temporaries(directory: int, move: Move) -> None:
-    """Removes the temporary files of a move."""
+    """Removes the temporary files and folders of a move."""
     with _free_later(directory, move):
         for name in (move.temporary, move.backup):
             try:
@@ -153,8 +204,31 @@ def remove_temporaries(directory: int, move: Move) -> None:
             except FileNotFoundError:
                 pass
             except OSError:
-                if status_in(directory, name) is not None:  # a read-only file system reports another error than ENOENT
+                if status_in(directory, name) is None:  # a read-only file system reports another error than ENOENT
+                    continue
+                if not _is_folder(directory, name):
                     raise
+                remove_tree(directory, name)
+
+
+def remove_tree(directory: int, name: str) -> None:
+    """Removes a folder with all that it holds, also where its modes forbid it. Follows no link. Raises `OSError`."""
+    flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        inner = os.open(name, os.O_RDONLY | flags, dir_fd=directory)
+        os.fchmod(inner, 0o700)
+    except PermissionError:
+        change_mode(directory, name, 0o700)
+        inner = os.open(name, os.O_RDONLY | flags, dir_fd=directory)
+    try:
+        for below in os.listdir(inner):
+            if _is_folder(inner, below):
+                remove_tree(inner, below)
+            else:
+                os.unlink(below, dir_fd=inner)
+    finally:
+        os.close(inner)
+    os.rmdir(name, dir_fd=directory)
 
 
 @contextlib.contextmanager
@@ -336,7 +410,8 @@ def _recover_note(path: Path, file: int, allowed: set[str], workspace: str) -> l
     try:
         with lock_directories(note.locations, _PATIENCE):
             is_done = note.is_done or (note.decision is not None and _is_decided(*note.decision))
-            problems = [_recover_move(move, is_done=is_done) for move in note.moves]
+            since = os.fstat(file).st_mtime_ns
+            problems = [_recover_move(move, since, is_done=is_done) for move in note.moves]
             if is_done:
                 finish_folders(note.removed, note.modes)
             for folder in () if is_done else reversed(note.folders):
@@ -357,7 +432,7 @@ def _is_decided(store: str, key: str) -> bool:
         return database.execute("SELECT 1 FROM rewinds WHERE key = ?", (key,)).fetchone() is not None
 
 
-def _recover_move(move: Move, *, is_done: bool) -> str:
+def _recover_move(move: Move, since: int, *, is_done: bool) -> str:
     try:
         directory = open_directory(move.location.parent)
     except ToolError as error:
@@ -366,7 +441,7 @@ def _recover_move(move: Move, *, is_done: bool) -> str:
         raise
     try:
         if not is_done:
-            return revert_move(directory, move)
+            return revert_move(directory, move, since)
         remove_temporaries(directory, move)
         return ""
     finally:

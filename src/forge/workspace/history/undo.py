@@ -359,9 +359,10 @@ class UndoLog:
             for (change, before, after), image in zip(digests, images, strict=True):
                 where = (str(change.location.root), change.location.relative, change.location.shown)
                 base = image.base if image is not None else ""
+                is_left_out = change.before is None and change.before_digest is not None  # it is too large
                 row = (entry, *map(_storable, where), _storable(before), _storable(after), _mode(change), base)
                 connection.execute(
-                    "INSERT INTO undo_files VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?)", (*row, change.new_mode)
+                    "INSERT INTO undo_files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, is_left_out, change.new_mode)
                 )
                 rows.append(_seal_row(*where, before, after, _mode(change), base, change.new_mode))
                 if image is not None:
@@ -712,8 +713,10 @@ def _before(change: Change) -> str:
         return NOTHING if change.folder == "make" else FOLDER
     if change.had_link:
         return f"{LINK}{change.link}"
+    if change.before_digest is not None:
+        return change.before_digest.value
     if change.before is not None:
-        return change.before_digest.value if change.before_digest else digest_of(change.before)
+        return digest_of(change.before)
     return SPECIAL if change.finds else NOTHING
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 LARGE = 1024 * 1024  # bytes: larger content is hashed in a thread, since hashing releases the interpreter lock
 REMEMBERED = 16 * 1024 * 1024  # bytes: the last large content stays in memory if it is no larger
@@ -46,6 +46,15 @@ class Digest:
                 target=self._compute, args=(content, last), name="forge-digest", daemon=True
             )
             self._thread.start()
+
+    @classmethod
+    def of_file(cls, file: BinaryIO) -> Digest:
+        """Hashes a file that may be too large for the memory."""
+        digest, state = cls(b""), sha256()
+        while piece := file.read(LARGE):
+            state.update(piece)
+        digest._value = state.hexdigest()
+        return digest
 
     @property
     def value(self) -> str:

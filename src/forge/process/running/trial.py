@@ -1,0 +1,181 @@
+"""Finds out how the programs of a trial run can get a copy-on-write layer here, or why they cannot.
+
+    overlay of root   overlayfs, as real root: also renames of folders work
+    overlay           overlayfs in a user namespace
+    copy              a copy of each folder, bound at its path: for few files, or where blocks can be shared
+    (none)            without bubblewrap, or where the layer would show other files than a direct run
+
+Each way is tried once a process and file system, by a program that writes through a layer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from forge.core.errors import ToolError
+from forge.process.running.overlay import COPY, OVERLAY, ROOT_OVERLAY
+from forge.process.running.run import find_tier
+from forge.process.sandbox import Tier
+from forge.process.sandbox.layout import Confinement, is_inside, roots_of
+
+MOST_COPIED = 1_000  # files and folders of all roots
+_MOST_OWNERS = 500  # paths near the top of a root whose owners are looked at
+_SECONDS = 20.0
+_TRY = """
+import sys
+for name, path in zip(("forge", "forge.process", "forge.process.running"), sys.argv[1:4]):
+    package = sys.modules[name] = type(sys)(name)
+    package.__path__ = [path]
+from forge.process.running.overlay import try_layers
+try_layers(sys.argv[4:])
+"""
+
+
+class TrialTier(NamedTuple):
+    """How a trial runs here."""
+
+    how: str  # "overlay of root", "overlay" or "copy"; "" if it cannot
+    place: Path | None = None  # where its layer lies
+    problem: str = ""  # why it cannot
+
+
+def find_trial(confinement: Confinement, places: Sequence[Path]) -> TrialTier:
+    """Returns how a program in this confinement can have a layer. Blocks for a moment at first: call it in a thread.
+
+    `places`: directories for the layer, the best first, outside of all roots.
+    """
+    try:
+        roots = roots_of(confinement)
+        tier = find_tier(confinement.sandbox)
+    except ToolError as error:
+        return TrialTier("", problem=error.message)
+    if tier is not Tier.BUBBLEWRAP:
+        return TrialTier("", problem=f"a trial needs bubblewrap, and the sandbox is {tier}")
+    if not roots.writable:
+        return TrialTier("", problem="nothing is writable")
+    if not places:
+        return TrialTier("", problem="there is no directory for its layer outside of the roots")
+    if inner := next(_list_mounts(roots.writable), ""):
+        return TrialTier("", problem=f"another file system is mounted at {inner}")
+    problem = ""
+    for how in (ROOT_OVERLAY, OVERLAY, COPY):
+        for place in places:
+            why = _explain_unfit(how, roots.writable) or _try_all(how, roots.writable, place)
+            if not why:
+                return TrialTier(how, place)
+            problem = problem if how == ROOT_OVERLAY and problem else f"{problem}; {how}: {why}".removeprefix("; ")
+    return TrialTier("", problem=problem)
+
+
+def _explain_unfit(how: str, roots: Sequence[str]) -> str:
+    """Returns why a way is not even tried for these roots; "" if it may work."""
+    if how == ROOT_OVERLAY:
+        return "" if _is_real_root() else "it needs real root"
+    if how == OVERLAY:
+        return next((f"{path} has another owner or group" for root in roots for path in _list_others(root)), "")
+    if sum(1 for root in roots for _ in _walk(root, MOST_COPIED + 1)) <= MOST_COPIED:
+        return ""
+    return f"there are more than {MOST_COPIED:,} files to copy"
+
+
+@cache
+def _is_real_root() -> bool:
+    """Returns whether this is root of the machine or of a container, not only of a user namespace."""
+    try:
+        return os.geteuid() == 0 and Path("/proc/self/uid_map").read_text().split() == ["0", "0", "4294967295"]
+    except OSError:
+        return False
+
+
+def _list_others(root: str) -> Iterator[str]:
+    """Yields paths near the top of a root that an overlay in a user namespace cannot copy: it knows one user."""
+    user, group = os.geteuid(), os.getegid()
+    for path in _walk(root, _MOST_OWNERS):
+        with contextlib.suppress(OSError):
+            status = os.lstat(path)
+            if (status.st_uid, status.st_gid) != (user, group):
+                yield path
+
+
+def _walk(root: str, most: int) -> Iterator[str]:
+    """Yields the root and at most so many paths in it, the outer ones first."""
+    yield root
+    waiting = [root]
+    while waiting and most > 0:
+        folder = waiting.pop(0)
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                yield entry.path
+                most -= 1
+                if most <= 0:
+                    return
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+
+
+def _list_mounts(roots: Sequence[str]) -> Iterator[str]:
+    """Yields mount points below the roots: an overlay shows what they cover instead."""
+    with contextlib.suppress(OSError), open("/proc/self/mountinfo") as file:
+        for line in file:
+            point = line.split(" ", 5)[4].replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
+            if any(is_inside(point, root) and point != root for root in roots):
+                yield point
+
+
+def _try_all(how: str, roots: Sequence[str], place: Path) -> str:
+    for root in roots:
+        try:
+            devices = os.stat(root).st_dev, os.stat(place).st_dev
+        except OSError as error:
+            return str(error)
+        if why := _try(how, root, place, devices):
+            return why
+    return ""
+
+
+_tried: dict[tuple[str, tuple[int, int]], str] = {}
+
+
+def _try(how: str, root: str, place: Path, devices: tuple[int, int]) -> str:
+    """Tries a layer over a root; returns why it does not work, else "". The root is not touched."""
+    if (how, devices) not in _tried:
+        _tried[how, devices] = _try_once(how, root, place)
+    return _tried[how, devices]
+
+
+def _try_once(how: str, root: str, place: Path) -> str:
+    ours = os.path.dirname(__file__)
+    packages = (os.path.dirname(os.path.dirname(ours)), os.path.dirname(ours), ours)
+    folder = tempfile.mkdtemp(prefix="try-", dir=place)
+    try:
+        upper, work = os.path.join(folder, "upper"), os.path.join(folder, "work")
+        os.mkdir(upper)
+        os.mkdir(work)
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _TRY, *packages, root, upper, work, how, ".forge-try"],
+            env={},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"it could not be tried: {error}"
+    finally:
+        for inner in ("work/work", "work/work/incompat"):  # the kernel makes them without permissions
+            with contextlib.suppress(OSError):
+                os.chmod(os.path.join(folder, inner), 0o700)
+        shutil.rmtree(folder, ignore_errors=True)
+    if done.stdout == "works\n":
+        return ""
+    return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1][:300]
