@@ -29,15 +29,12 @@ from forge.core.provider import ModelRequest
 from forge.core.result import Reconciled
 from forge.core.tool import tool
 from forge.durable.engine import reconcile
-from forge.durable.engine.agents import OfferedTools, prepare_for_worker
+from forge.durable.engine.agents import prepare_for_worker
 from forge.durable.engine.attempt import current
-from forge.durable.engine.background import HeldWork
+from forge.durable.engine.engine import make_context
 from forge.durable.engine.segment import perform
-from forge.durable.engine.session_programs import SessionPrograms
 from forge.durable.engine.start_segments import Starter
-from forge.durable.monitor.metrics import Counters
 from forge.durable.store import NewRun, RunStore
-from forge.durable.store.rows import RunInfo
 from forge.permissions.questions import approve_all
 
 CALLS = 2  # of a run
@@ -114,7 +111,7 @@ class Storm:
         for planned in [*crashes, 0]:
             self.planned = planned
             try:
-                await asyncio.create_task(perform(Process(self, self._agent), name, 1))
+                await asyncio.create_task(perform(make_context(self.store, [self._agent], worker="w"), name, 1))
                 break
             except Crash:
                 continue
@@ -149,23 +146,6 @@ class Asking:
             yield Message("assistant", "done")
             return
         yield Message("assistant", "", tool_calls=(ToolCall("charge", {"number": said}, f"c{said}"),))
-
-
-class Process:
-    """One life of a worker, as its segments see it."""
-
-    worker, offers, models, watch = "w", (), None, None
-
-    def __init__(self, storm: Storm, agent: Agent) -> None:
-        self.store = storm.store
-        self.agents = {"main": agent}
-        self.offered = OfferedTools()
-        self.counters = Counters()
-        self.held = HeldWork(self.store, self.start_segment)
-        self.programs = SessionPrograms(self.store, self.held.list_runs)
-
-    async def start_segment(self, run: RunInfo) -> None:
-        raise AssertionError(f"{run.id} has one segment")
 
 
 @contextmanager

@@ -158,7 +158,7 @@ async def _finished(worker: Worker, runs: int, calls: int, prompt: str = "") -> 
     for _ in range(runs):
         new = NewRun(id=f"r{next(_ids)}", version="0", prompt=prompt, messages=(Message("user", prompt),))
         run = await asyncio.to_thread(worker.store.create, new)
-        await worker.engine.start_segment(run)
+        await worker.engine.context.start_segment(run)
     while (counts := await asyncio.to_thread(worker.store.counts)).keys() != {"finished"}:
         assert not counts.keys() & {"failed", "cancelled", "waiting"}, counts
         await asyncio.sleep(1)  # this is counted too: rarely enough not to matter

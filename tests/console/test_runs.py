@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -237,8 +238,8 @@ class Stoppable:
 
 async def test_stopping_a_run_stops_what_it_started_and_no_other_with_a_name_like_its_own(tmp_path, monkeypatch):
     at_work = {name: Stoppable() for name in ("job", "job-child", "job-2")}
-    monkeypatch.setattr("forge.console.api.runs.running_attempts", at_work)
     async with running_console(tmp_path, model=script(tmp_path, "Hi."), works=False) as console:
+        monkeypatch.setattr(console.home, "worker", SimpleNamespace(attempts=at_work))
         store = console.home.runs.store
         for one in (NewRun(id="job"), NewRun(id="job-child", parent="job"), NewRun(id="job-2")):
             await asyncio.to_thread(store.create, one)

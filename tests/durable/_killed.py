@@ -19,8 +19,9 @@ from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.tool import tool
 from forge.durable.engine.agents import prepare_for_worker
-from forge.durable.engine.engine import Engine
+from forge.durable.engine.engine import Engine, make_context
 from forge.durable.engine.segment import segment_workflow
+from forge.durable.store import RunStore
 from forge.models.scripted import Scripted
 from forge.permissions.questions import Answer, PermissionRequest
 from forge.tools.run_code import RunCode
@@ -117,14 +118,14 @@ async def main() -> None:
     registry = ToolRegistry([look, pay, begin])
     registry.add(RunCode(registry))
     agent = Agent(Scripted(*[turn] * 20), tools=registry, approve=approve)
-    engine = Engine(sys.argv[1], segment_workflow, worker=sys.argv[2])
-    async with engine:
-        engine.agents["main"] = prepare_for_worker(agent, Scope(workspace=DIRECTORY))
+    agents = [prepare_for_worker(agent, Scope(workspace=DIRECTORY))]
+    context = make_context(RunStore(sys.argv[1]), agents, worker=sys.argv[2])
+    async with Engine(context, segment_workflow) as engine:
         for lost in sys.argv[4:]:
             await asyncio.to_thread(engine.hand_back, lost)
         for run in engine.store.list():
             if run.status == "queued":
-                await engine.start_segment(run)
+                await engine.context.start_segment(run)
         while any(not run.is_over for run in engine.store.list()):  # noqa: ASYNC110 - the end is in the database
             await asyncio.sleep(0.05)
 

@@ -48,7 +48,7 @@ async def main() -> None:
     agent = Agent(script(ToolCall("pay", {"name": "Ada"}, "p"), "done"), tools=[pay])
     with provider.get_tracer("worker").start_as_current_span("the worker's own"):
         async with working(sys.argv[1], agent, DIRECTORY) as worker:
-            await worker.engine.start_segment(worker.store.get("r"))
+            await worker.engine.context.start_segment(worker.store.get("r"))
             await rested(worker)
 
 

@@ -13,20 +13,18 @@ from forge.core.errors import ErrorKind
 from forge.core.events import ToolCompleted
 from forge.durable.engine import background
 from forge.durable.engine.background import LOST_WORK_MESSAGE, report_lost
-from forge.durable.engine.engine import Engine
 from forge.durable.engine.reconcile import find_completed
-from forge.durable.engine.recorder import key_of
-from forge.durable.engine.segment import segment_workflow
+from forge.durable.engine.record_events import key_of
 from forge.durable.store import RunStore
 from forge.durable.store.heartbeats import Heartbeat
 from forge.durable.store.rows import NewRun, Outcome, RunInfo, Wait
 from forge.workspace.state.store import StoreError
-from tests.durable.working import begun, ended, rested, script, working
+from tests.durable.working import begun, ended, engine_of, rested, script, working
 
 
 @pytest.mark.parametrize("handed", [True, False])
 async def test_background_work_of_a_worker_that_has_gone_is_unknown(sqlite: str, handed: bool) -> None:
-    async with Engine(sqlite, segment_workflow, version="1", listen=False) as engine:
+    async with engine_of(sqlite, version="1", listen=False) as engine:
         store = engine.store
         dead, living = Heartbeat(sqlite, "dead"), Heartbeat(sqlite, engine.worker)
         dead.start()
@@ -39,17 +37,17 @@ async def test_background_work_of_a_worker_that_has_gone_is_unknown(sqlite: str,
             left = Outcome(status="waiting", messages=(), spent={}, waits=(wait,), held=worker)
             store.close_segment(name, 1, left)
         dead.leave(handed=handed)
-        await report_lost(engine.store, engine.start_segment)
+        await report_lost(engine.store, engine.context.starter)
         assert [store.get(name).status for name in ("orphan", "child", "asks")] == ["queued", "waiting", "waiting"]
         assert "unknown" in store.messages("orphan")[-1].text
         store.advance("asks")  # as if it was answered
         store.begin("asks", 2, engine.worker)
-        await report_lost(engine.store, engine.start_segment)
+        await report_lost(engine.store, engine.context.starter)
         assert store.get("asks").status == "running"
         left = Outcome(status="waiting", messages=(), spent={}, waits=(Wait(kind="question"),))
         store.close_segment("asks", 2, left)
-        await report_lost(engine.store, engine.start_segment)
-        await report_lost(engine.store, engine.start_segment)
+        await report_lost(engine.store, engine.context.starter)
+        await report_lost(engine.store, engine.context.starter)
         assert [message.text for message in store.messages("asks")] == [LOST_WORK_MESSAGE], (
             "it is told when it can be, and once"
         )

@@ -329,7 +329,7 @@ async def test_workers_and_clients_need_no_rights_to_make_tables(
             assert (await rested(worker, "r")).status == "waiting"
             client.answer("r", Answer.ONCE)
             assert (await ended(worker, "r")).status == "finished"
-            await fire_due(worker.engine, Schedules(lambda: [schedule], agent="main", prompt=str))
+            await fire_due(worker.engine.context, Schedules(lambda: [schedule], agent="main", prompt=str))
             assert [one.state for one in list_workers(reader.store.database)] == ["working"]
         assert client.resume("r", "again").status == "queued"
         assert {run.id for run in reader.list()} == {"r", "other"}

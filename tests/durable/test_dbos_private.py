@@ -30,7 +30,7 @@ from forge.durable.engine.dbos_private import (
     run_migrations,
     use_whole_seconds,
 )
-from forge.durable.engine.engine import Engine
+from forge.durable.engine.engine import Engine, make_context
 from forge.durable.engine.start_segments import SEGMENT_WORKFLOW, Starter
 from forge.durable.store import RunStore
 from tests.durable.working import begun, ended, script, working
@@ -205,19 +205,19 @@ async def _end(run_id: str, number: int) -> str:
 
 
 async def test_a_workflow_without_an_outcome_stays_begun_and_another_error_ends_it(sqlite: str) -> None:
-    async with Engine(sqlite, _end, listen=False) as engine:
+    async with Engine(make_context(RunStore(sqlite)), _end, listen=False) as engine:
         for name, error in (("left", asyncio.CancelledError), ("failed", ValueError)):
             handle = await DBOS.start_workflow_async(_end, name, 1)
             with pytest.raises(error):
                 await handle.get_result()
-        found = await asyncio.to_thread(partial(engine.starter.client.list_workflows, name="test_outcomes"))
+        found = await asyncio.to_thread(partial(engine.context.starter.client.list_workflows, name="test_outcomes"))
         assert {one.status for one in found} == {"PENDING", "ERROR"}, "see part 4 of dbos_private.py"
 
 
 async def test_it_takes_the_threads_of_the_loop_and_they_are_renewed(sqlite: str) -> None:
     name = await asyncio.to_thread(lambda: threading.current_thread().name)
     assert name.startswith("asyncio")
-    async with Engine(sqlite, _end, listen=False):
+    async with Engine(make_context(RunStore(sqlite)), _end, listen=False):
         handle = await DBOS.start_workflow_async(_end, "threads", 1)
         taken = await handle.get_result()
         assert not taken.startswith("asyncio"), "DBOS leaves the loop's threads alone: part 5 of dbos_private.py may go"

@@ -13,9 +13,9 @@ from forge.core.errors import ToolError
 from forge.durable.engine.claims import Claim, Ended
 from forge.durable.engine.dbos_private import JsonSerializer, RecordedError
 from forge.durable.engine.engine import Engine, new_worker_id, running_engine
-from forge.durable.engine.segment import segment_workflow
 from tests.durable._worker_process import subject
 from tests.durable.fleet import fleet_of
+from tests.durable.working import engine_of
 
 
 def test_what_is_stored_is_json_without_nul_and_comes_back() -> None:
@@ -38,8 +38,7 @@ def test_every_start_of_a_worker_has_an_id_of_its_own() -> None:
 async def test_it_runs_on_this_loop_and_leaves_it_as_it_was(local_first: str, tmp_path: Path) -> None:
     for number in range(2):  # again in the same process
         with fleet_of(local_first, tmp_path) as fleet:
-            async with Engine(local_first, segment_workflow, version="1") as engine:
-                engine.agents["main"] = subject()
+            async with engine_of(local_first, subject(), version="1") as engine:
                 assert running_engine() is engine
                 name = await asyncio.to_thread(lambda: fleet.submit(f"r{number}", calls=1))  # noqa: B023
                 while not fleet.store.get(name).is_over:  # noqa: ASYNC110 - the loop has to turn
@@ -62,8 +61,7 @@ async def test_an_end_that_is_being_stored_is_not_forgotten(
 ) -> None:
     storing, go_on = threading.Event(), threading.Event()
     with fleet_of(sqlite, tmp_path) as fleet:
-        async with Engine(sqlite, segment_workflow, version="1") as engine:
-            engine.agents["main"] = subject()
+        async with engine_of(sqlite, subject(), version="1") as engine:
             poll = engine._claims.poll
 
             def poll_slowly(room: int, ended: Sequence[Ended] = ()) -> list[Claim]:
@@ -86,45 +84,41 @@ async def test_an_end_that_is_being_stored_is_not_forgotten(
 
 
 async def test_there_is_one_in_a_process(sqlite: str) -> None:
-    async with Engine(sqlite, segment_workflow, listen=False):
+    async with engine_of(sqlite, listen=False):
         with pytest.raises(ToolError, match="already"):
-            async with Engine(sqlite, segment_workflow):
+            async with engine_of(sqlite):
                 pass
         assert running_engine()
 
 
 async def test_one_that_cannot_start_leaves_room_for_another(sqlite: str, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="cannot be reached"):
-        async with Engine("postgresql://nobody:secret@127.0.0.1:1/none", segment_workflow):
+        async with engine_of("postgresql://nobody:secret@127.0.0.1:1/none"):
             pass
-    async with Engine(sqlite, segment_workflow, listen=False):
+    async with engine_of(sqlite, listen=False):
         assert running_engine()
 
 
 async def test_runs_of_another_version_are_left_alone(local_first: str, tmp_path: Path) -> None:
     with fleet_of(local_first, tmp_path) as fleet:
-        async with Engine(local_first, segment_workflow, version="2") as engine:
-            engine.agents["main"] = subject()
+        async with engine_of(local_first, subject(), version="2"):
             await asyncio.to_thread(lambda: fleet.submit("old", calls=1))
             await asyncio.to_thread(lambda: fleet.submit("new", calls=1, version="2"))
             while not fleet.store.get("new").is_over:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             assert fleet.store.get("old").status == "queued"
-        async with Engine(local_first, segment_workflow, version="1") as engine:
-            engine.agents["main"] = subject()
+        async with engine_of(local_first, subject(), version="1"):
             while not fleet.store.get("old").is_over:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
 
 async def test_what_is_under_way_at_the_end_goes_on_in_the_next(local_first: str, tmp_path: Path) -> None:
     with fleet_of(local_first, tmp_path) as fleet:
-        async with Engine(local_first, segment_workflow, version="1", worker="first") as engine:
-            engine.agents["main"] = subject()
+        async with engine_of(local_first, subject(), version="1", worker="first") as engine:
             await asyncio.to_thread(lambda: fleet.submit("r", tool="look", calls=2, seconds=0.3))
             while not fleet.begun("r"):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        async with Engine(local_first, segment_workflow, version="1", worker="second") as engine:
-            engine.agents["main"] = subject()
+        async with engine_of(local_first, subject(), version="1", worker="second") as engine:
             assert await asyncio.to_thread(engine.hand_back, "somebody else") == []
             assert await asyncio.to_thread(engine.hand_back, "first") == ["r.1"]
             assert await asyncio.to_thread(engine.hand_back, "first") == []

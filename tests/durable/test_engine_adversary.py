@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,7 +29,7 @@ from forge.core.result import ToolResult
 from forge.core.tool import Tool, tool
 from forge.durable.client import Runs
 from forge.durable.engine import attempt as attempts
-from forge.durable.engine import dbos_private, recorder
+from forge.durable.engine import dbos_private, record_events
 from forge.durable.engine.agents import find_agent, prepare_for_worker
 from forge.durable.engine.approval import answer_from_json, answer_to_json
 from forge.durable.engine.follow_up import resume_run
@@ -159,7 +158,7 @@ async def test_what_was_always_allowed_is_known_without_reading_what_was_asked(s
         asked: list[str] = []
         sa.event.listen(worker.store.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
         run = await asyncio.to_thread(worker.store.get, "r")
-        await resume_run(worker.engine, run)
+        await resume_run(worker.engine.context, run)
         assert (await ended(worker)).status == "finished"
     assert told(worker) == ["paid Ada 5", "paid Ada 5"]
     looks = [one for one in asked if "forge_questions.always" in one]
@@ -271,7 +270,7 @@ async def test_a_run_that_is_to_be_cancelled_is_cancelled_by_whoever_takes_it_ov
         assert store.begin("r", 1, "a worker that died")
         store.request_cancel("r")
     async with working(sqlite, agent, tmp_path) as worker:
-        await worker.engine.start_segment(worker.store.get("r"))
+        await worker.engine.context.start_segment(worker.store.get("r"))
         assert (await ended(worker)).status == "cancelled"
 
 
@@ -283,8 +282,8 @@ async def replayed(
 
     new = NewRun(id=run_id, version="0", prompt="go", messages=(Message("user", "go"),))
     run = await asyncio.to_thread(worker.store.create, new)
-    worker.engine.taking = False
-    await worker.engine.start_segment(run)
+    worker.engine.take(False)
+    await worker.engine.context.start_segment(run)
     with worker.store.engine.begin() as connection:
         for number, (name, value) in enumerate(names, 1):
             connection.execute(
@@ -297,7 +296,7 @@ async def replayed(
     await asyncio.to_thread(worker.store.begin_attempt, run_id, 1, "an earlier try", "earlier")
     for call in intents:
         await asyncio.to_thread(worker.store.record_intent, run_id, 1, "earlier", call)
-    worker.engine.taking = True
+    worker.engine.take(True)
     worker.engine.wake()
 
 
@@ -508,10 +507,9 @@ class Slow:
 
 
 async def test_a_slow_database_makes_nobody_hold_all_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "MOST_WAITING", 1_000_000)
-    store = Slow()
-    attempt: Any = SimpleNamespace(store=store, run=SimpleNamespace(id="r", segment=1))
-    taking = recorder.Recorder(attempt)
+    monkeypatch.setattr(record_events, "MOST_WAITING", 1_000_000)
+    store: Any = Slow()
+    taking = record_events.Recorder(("r", 1), record_events.EventWriter(store))
     call = ToolCall("bash", {}, "b" * 400)
     for _ in range(20_000):
         await taking.take(ToolOutput(call, "x" * 100))
@@ -594,7 +592,7 @@ async def test_a_worker_that_lost_its_run_tells_nobody_how_it_ended(sqlite: str,
         await begun(worker)
         await asyncio.wait_for(lost_messages.wait(), 30)
         for _ in range(1_500):
-            await asyncio.sleep(0.02 if attempts.running_attempts else 0)
+            await asyncio.sleep(0.02 if worker.attempts else 0)
         assert worker.store.get("r").status == "running"
         assert "run_finished" not in [wire["event"] for _, wire in worker.store.events("r")]
 
@@ -614,10 +612,10 @@ async def test_a_segment_counts_once_its_end_is_stored(
 
         monkeypatch.setattr(worker.store, "close_attempt", close_late)
         await begun(worker)
-        while attempts.running_attempts or not worker.engine.counters.turns or worker.engine.list_running():  # noqa: ASYNC110
+        while worker.attempts or not worker.engine.context.counters.turns or worker.engine.list_running():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         assert worker.store.get("r").status == ("running" if is_lost else "finished")
-        assert dict(worker.engine.counters.segments) == ({} if is_lost else {"finished": 1})
+        assert dict(worker.engine.context.counters.segments) == ({} if is_lost else {"finished": 1})
 
 
 async def test_a_segment_that_is_cancelled_at_its_end_is_not_watched_any_more(sqlite: str, tmp_path: Path) -> None:
@@ -632,8 +630,7 @@ async def test_a_segment_that_is_cancelled_at_its_end_is_not_watched_any_more(sq
         activity.subscribe(listen)
         return unsubscribed.set
 
-    async with working(sqlite, Agent(script("done")), tmp_path) as worker:
-        worker.engine.watch = watch
+    async with working(sqlite, Agent(script("done")), tmp_path, watch=watch) as worker:
         await begun(worker)
         await asyncio.wait_for(heard.wait(), 60)
         await worker.engine.stop_workflows()
@@ -644,7 +641,7 @@ async def test_a_segment_that_is_cancelled_at_its_end_is_not_watched_any_more(sq
 async def test_events_that_cannot_be_stored_are_tried_again_after_a_pause_however_many_follow(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder, "RETRY", 0.5)
+    monkeypatch.setattr(record_events, "RETRY", 0.5)
     run = store.create(NewRun(id="r", version="0"))
     tried: list[float] = []
     add = store.add_events_of
@@ -656,8 +653,7 @@ async def test_events_that_cannot_be_stored_are_tried_again_after_a_pause_howeve
         return add(batch)
 
     monkeypatch.setattr(store, "add_events_of", away)
-    attempt: Any = SimpleNamespace(run=run, store=store)
-    subject = recorder.Recorder(attempt)
+    subject = record_events.Recorder((run.id, 1), record_events.EventWriter(store))
     while len(tried) < 2:
         await subject.take(TextDelta("x"))
         await asyncio.sleep(0.001)
@@ -724,7 +720,7 @@ async def test_a_yes_is_for_the_tool_that_was_shown(kind: str, change: str, sqli
         if kind == "once":
             run = await answered(worker, {"kind": "once"})
         else:
-            await resume_run(worker.engine, await asyncio.to_thread(worker.store.get, "r"))
+            await resume_run(worker.engine.context, await asyncio.to_thread(worker.store.get, "r"))
             run = await rested(worker, segment=run.segment + 1)
         assert (run.status, told(worker)) == ("waiting", [])
         await answered(worker, {"kind": "once"})
@@ -753,7 +749,7 @@ async def test_whoever_takes_over_the_first_segment_has_its_files_too(sqlite: st
         worker.store.create(NewRun(id="r", version="0", prompt="go", messages=(Message("user", "go"),)))
         worker.store.begin("r", 1, "elsewhere")
         worker.store.put_file("r", "talk-t1.txt", b"all of it")  # by a worker elsewhere, which died
-        await worker.engine.start_segment(worker.store.get("r"))
+        await worker.engine.context.start_segment(worker.store.get("r"))
         await ended(worker)
     assert [path.read_text() for path in tmp_path.rglob("talk-t1.txt")] == ["all of it"]
 
@@ -767,7 +763,7 @@ async def rewritten(worker: Worker, sql: str, **values: Any) -> None:
     """Write to the file as a program would, beside Forge, and have the run taken up again."""
     with closing(sqlite3.connect(str(worker.store.database.engine.url.database))) as connection, connection:
         assert connection.execute(sql, values).rowcount
-    await resume_run(worker.engine, await asyncio.to_thread(worker.store.get, "r"))
+    await resume_run(worker.engine.context, await asyncio.to_thread(worker.store.get, "r"))
 
 
 def sealed_answer(worker: Worker, id: str) -> str:

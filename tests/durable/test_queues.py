@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.durable.engine.engine import Engine
 from forge.durable.engine.queues import TURNS_PER_PRIORITY, QueueLimits, compute_priority, count_queued, list_limits
-from forge.durable.engine.segment import segment_workflow
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun
 from tests.durable.fleet import Fleet, fleet_of, until
+from tests.durable.working import engine_of
 
 
 @pytest.fixture
@@ -94,16 +93,15 @@ def test_a_limit_that_cannot_be_is_refused_in_words(entry: dict[str, object]) ->
 
 async def test_limits_that_are_given_are_set_and_others_are_left(shared_first: str) -> None:
     with RunStore(shared_first) as store:
-        async with Engine(
+        async with engine_of(
             shared_first,
-            segment_workflow,
             queues=["default", "night"],
             limits={"night": QueueLimits(concurrency=3)},
             listen=False,
         ):
             pass
-        async with Engine(
-            shared_first, segment_workflow, queues=["default", "night"], offers=["gpu"], listen=False
+        async with engine_of(
+            shared_first, queues=["default", "night"], offers=["gpu"], listen=False
         ):  # knows nothing of it
             pass
         assert list_limits(store.database) == {"night": QueueLimits(concurrency=3)}

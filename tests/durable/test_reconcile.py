@@ -112,7 +112,7 @@ async def take_over(
         events = [event for _, event in worker.store.events("r", limit=10_000)]
         told = {message.call_id: message.text for message in said}
         states = {one["call"]["name"]: one["state"] for one in events if one["event"] == "tool_reconciled"}
-        return TakenOver(run, told, states, ran, events, worker.engine.counters.unknown)
+        return TakenOver(run, told, states, ran, events, worker.engine.context.counters.unknown)
 
 
 async def _hang(key: str, arguments: Mapping[str, Any]) -> Reconciled:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,9 @@ from forge.agent.agent import Agent
 from forge.core.errors import ToolError
 from forge.core.messages import Message, ToolCall
 from forge.core.tool import tool
-from forge.durable.engine.agents import OfferedTools, prepare_for_worker
-from forge.durable.engine.background import HeldWork
-from forge.durable.engine.session_programs import SessionPrograms
-from forge.durable.monitor.metrics import Counters
+from forge.durable.engine.agents import prepare_for_worker
+from forge.durable.engine.engine import make_context
+from forge.durable.engine.start_segments import Starter
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun, Outcome, RunInfo
 from forge.durable.worker.housekeeping import deliver_ended
@@ -43,26 +43,28 @@ def schedule(cron: str = "0 * * * *", id: str = "nightly", **more: Any) -> Sched
     return Schedule(id=id, cron=cron, task="look at the logs", **more)
 
 
+class Noting(Starter):
+    """In the place of the queues: notes what would be queued."""
+
+    def __init__(self, store: RunStore) -> None:
+        super().__init__(store)
+        self.started: list[str] = []
+
+    def start(self, run: RunInfo) -> None:
+        self.started.append(run.id)
+
+
 class Home:
     """A worker as far as schedules are concerned."""
 
-    worker = "w"
-    offers = ()
-    version = "7"
-    models = None
-    watch = None
-    counters = Counters()
-    offered = OfferedTools()
-
     def __init__(self, store: RunStore) -> None:
-        self.store = store
-        self.agents = {"main": prepare_for_worker(Agent(script("hi"), instructions="You watch."))}
-        self.started: list[str] = []
-        self.held = HeldWork(store, self.start_segment)
-        self.programs = SessionPrograms(store, self.held.list_runs)
+        self.store, self.starter = store, Noting(store)
+        agent = prepare_for_worker(Agent(script("hi"), instructions="You watch."))
+        self.context = replace(make_context(store, [agent], worker="w", version="7"), starter=self.starter)
 
-    async def start_segment(self, run: RunInfo) -> None:
-        self.started.append(run.id)
+    @property
+    def started(self) -> list[str]:
+        return self.starter.started
 
 
 def over(store: RunStore) -> None:
@@ -75,7 +77,7 @@ def over(store: RunStore) -> None:
 async def fired(home: Home, schedules: Schedules, *moments: float) -> list[str]:
     found = []
     for moment in moments:
-        found += [run.id for run in await fire_due(home, schedules, moment)]
+        found += [run.id for run in await fire_due(home.context, schedules, moment)]
         over(home.store)
     return found
 
@@ -137,15 +139,15 @@ async def test_what_is_switched_off_goes_by(store: RunStore) -> None:
 
 async def test_nothing_begins_while_the_run_before_is_at_work(store: RunStore) -> None:
     home, schedules = Home(store), Schedules([schedule()])
-    await fire_due(home, schedules, START)
-    (first,) = await fire_due(home, schedules, START + HOUR)
-    assert await fire_due(home, schedules, START + 2 * HOUR) == []
+    await fire_due(home.context, schedules, START)
+    (first,) = await fire_due(home.context, schedules, START + HOUR)
+    assert await fire_due(home.context, schedules, START + 2 * HOUR) == []
     store.begin(first.id, 1, "w")
-    assert await fire_due(home, schedules, START + 3 * HOUR) == []
+    assert await fire_due(home.context, schedules, START + 3 * HOUR) == []
     over(store)
     store.close_segment(first.id, 1, Outcome(status="finished", messages=(), spent={}))
-    assert await fire_due(home, schedules, START + 3 * HOUR + MINUTE) == []  # what was left out stays left out
-    assert len(await fire_due(home, schedules, START + 4 * HOUR)) == 1
+    assert await fire_due(home.context, schedules, START + 3 * HOUR + MINUTE) == []  # what was left out stays left out
+    assert len(await fire_due(home.context, schedules, START + 4 * HOUR)) == 1
 
 
 async def test_a_run_of_that_name_is_the_run(store: RunStore) -> None:
@@ -179,7 +181,7 @@ def test_three_workers_that_race_fire_each_time_once(shared_first: str) -> None:
                 if dice.random() < 0.3:
                     schedules = Schedules(rules)
                 moment = START + minute * MINUTE + dice.uniform(0.0, 20.0)
-                begun += [run.id for run in asyncio.run(fire_due(home, schedules, moment))]
+                begun += [run.id for run in asyncio.run(fire_due(home.context, schedules, moment))]
                 over(own)
         return begun
 
@@ -199,9 +201,9 @@ async def test_while_nothing_is_due_the_database_is_left_alone(
     monkeypatch.setattr(RunStore, "now", lambda own: asked.append(1) or real(own))  # type: ignore[func-returns-value]
     home, schedules = Home(store), Schedules([schedule("0 0 1 1 *")])
     for _ in range(20):
-        assert await fire_due(home, schedules) == []
+        assert await fire_due(home.context, schedules) == []
     assert len(asked) == 1
-    assert await fire_due(home, Schedules([])) == []
+    assert await fire_due(home.context, Schedules([])) == []
     assert len(asked) == 1
 
 
@@ -273,8 +275,8 @@ async def test_a_worker_that_starts_anew_does_nothing_again(sqlite: str, tmp_pat
         agent = Agent(model, tools=[note], approve=approve_all)
         schedules = Schedules([schedule()])
         async with working(sqlite, agent, tmp_path) as worker:
-            await fire_due(worker.engine, schedules, START)
-            await fire_due(worker.engine, schedules, START + HOUR)
+            await fire_due(worker.engine.context, schedules, START)
+            await fire_due(worker.engine.context, schedules, START + HOUR)
             run = await ended(worker, "sched-nightly-20261115T130000Z")
             assert run.status == "finished"
     assert ran == ["seen"]
@@ -288,12 +290,16 @@ async def test_an_answer_is_delivered_where_the_schedule_says_once(store: RunSto
     async def deliver(run: RunInfo, channel: str, target: str) -> None:
         got.append((run.id, channel, target))
 
-    await fire_due(home, schedules, START)
-    await fire_due(home, schedules, START + HOUR)
-    assert await deliver_ended(home, deliver) == 0  # it is not over
+    await fire_due(home.context, schedules, START)
+    await fire_due(home.context, schedules, START + HOUR)
+    assert await deliver_ended(home.context, deliver) == 0  # it is not over
     over(store)
-    assert await asyncio.gather(*(deliver_ended(home, deliver) for _ in range(3))) in ([1, 0, 0], [0, 1, 0], [0, 0, 1])
-    assert await deliver_ended(home, deliver) == 0
+    assert await asyncio.gather(*(deliver_ended(home.context, deliver) for _ in range(3))) in (
+        [1, 0, 0],
+        [0, 1, 0],
+        [0, 0, 1],
+    )
+    assert await deliver_ended(home.context, deliver) == 0
     assert got == [("sched-nightly-20261115T130000Z", "team", "42")]
 
 
@@ -308,15 +314,15 @@ async def test_what_could_not_be_delivered_is_tried_again_some_times(
         tries += 1
         raise ToolError("it is away")
 
-    await fire_due(home, schedules, START)
-    await fire_due(home, schedules, START + HOUR)
+    await fire_due(home.context, schedules, START)
+    await fire_due(home.context, schedules, START + HOUR)
     over(store)
-    assert await deliver_ended(home, deliver) == 0
-    assert await deliver_ended(home, deliver) == 0
+    assert await deliver_ended(home.context, deliver) == 0
+    assert await deliver_ended(home.context, deliver) == 0
     assert tries == 1  # not at once
     monkeypatch.setattr("forge.durable.worker.housekeeping.DELIVERY_LEASE", -1.0)
     for _ in range(10):
-        await deliver_ended(home, deliver)
+        await deliver_ended(home.context, deliver)
     assert tries == 5
 
 
@@ -349,7 +355,7 @@ async def test_a_database_that_is_away_is_no_schedules_fault(
 
     monkeypatch.setattr(store.database, "write", away)
     with pytest.raises(StoreError):
-        await fire_due(home, schedules, START + HOUR)
+        await fire_due(home.context, schedules, START + HOUR)
     assert not caplog.records
     monkeypatch.undo()
     assert await fired(home, schedules, START + HOUR) == ["sched-nightly-20261115T130000Z"]

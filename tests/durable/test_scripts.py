@@ -11,7 +11,6 @@ from forge.agent.agent import Agent
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.core.tool import tool
-from forge.durable.engine import attempt
 from forge.durable.engine.wait_tool import wait
 from forge.tools.run_code import RunCode
 from tests.durable.working import Clock, answered, begun, rested, script, told, working
@@ -53,7 +52,7 @@ async def test_a_script_that_needs_an_approval_waits_as_a_row_and_goes_on(shared
         await begun(worker)
         run = await rested(worker)
         assert (run.status, run.waits[0].kind, run.waits[0].call) == ("waiting", "approval", "s.2")
-        while attempt.running_attempts:  # noqa: ASYNC110 - nobody holds it, once its row says so
+        while worker.attempts:  # noqa: ASYNC110 - nobody holds it, once its row says so
             await asyncio.sleep(0.01)
         run = await answered(worker, {"kind": "once"})
         assert run.status == "finished"

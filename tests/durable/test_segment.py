@@ -48,7 +48,7 @@ async def test_a_call_that_asks_is_stored_and_runs_once_it_is_approved(shared_fi
         assert run.status == "waiting"
         assert [wait.kind for wait in run.waits] == ["approval"]
         assert told(worker) == ["3"]  # what could be done was done
-        assert not attempt.running_attempts  # nobody holds it
+        assert not worker.attempts  # nobody holds it
         run = await answered(worker, {"kind": "once"})
         assert run.status == "finished"
         assert told(worker) == ["3", "paid Ada 5"]
@@ -108,7 +108,7 @@ async def test_a_question_of_the_model_is_answered_with_words(sqlite: str, tmp_p
         assert "Which one?" in run.waits[0].detail["text"]
         queued = worker.store.advance("r", say=[Message("user", "the red one")])
         assert queued is not None
-        await worker.engine.start_segment(queued)
+        await worker.engine.context.start_segment(queued)
         run = await rested(worker, segment=2)
         assert run.result is not None
         assert run.result["text"] == "the red one, then"
@@ -149,7 +149,7 @@ async def test_who_takes_a_run_up_again_allows_it_as_much_anew(sqlite: str, tmp_
         for revive, turned in ((False, 3), (True, 6), (True, 9)):  # not revived: as when background work has ended
             queued = worker.store.advance("r", revive=revive)
             assert queued is not None
-            await worker.engine.start_segment(queued)
+            await worker.engine.context.start_segment(queued)
             run = await rested(worker, segment=queued.segment)
             assert run.result is not None
             assert (run.result["reason"], run.result["turns"]) == ("max_turns", turned)
@@ -166,8 +166,7 @@ async def test_a_run_asks_the_model_that_it_was_begun_with_and_so_do_those_it_st
 
     own = AgentType(model=Scripted("I have my own"))
     agent = Agent(script("the agent's"), agents={"general": AgentType(), "own": own}, approve=approve_all)
-    async with working(sqlite, agent, tmp_path) as worker:
-        worker.engine.models = named
+    async with working(sqlite, agent, tmp_path, models=named) as worker:
         for name in ("", "other", "unknown"):
             await begun(worker, run_id=f"r-{name}", scope={"model": name} if name else {})
         results = {name: (await ended(worker, f"r-{name}")).result or {} for name in ("", "other", "unknown")}
@@ -330,7 +329,7 @@ async def test_a_turn_that_waits_twice_says_its_results_in_order(sqlite: str, tm
         assert {wait.call for wait in run.waits} == {"p1", "p2"}
         for question in worker.store.questions("r"):
             worker.store.answer(question.id, {"kind": "once"}, "me")
-        await resume_run(worker.engine, run)
+        await resume_run(worker.engine.context, run)
         run = await rested(worker, segment=2)
         assert run.status == "finished"
         assert told(worker) == ["paid Ada 5", "paid Bob 7"]
@@ -356,7 +355,7 @@ async def test_a_tool_that_cancels_its_own_task_fails_and_the_run_goes_on(sqlite
         run = await ended(worker)
         assert (run.status, run.segment, ran) == ("finished", 1, 1)
         assert "it cancelled itself" in told(worker)[0]
-        steps = await asyncio.to_thread(worker.engine.starter.client.list_workflow_steps, "r.1")
+        steps = await asyncio.to_thread(worker.engine.context.starter.client.list_workflow_steps, "r.1")
         assert len(steps) == 3  # two turns and a call: nothing was begun twice
 
 

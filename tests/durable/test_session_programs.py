@@ -52,7 +52,9 @@ async def test_they_end_with_a_run_that_is_over_and_not_before(
     async with working(sqlite, agent(leave(word), ASKING, ToolCall("bash_jobs", {}, "j"), "done"), tmp_path) as worker:
         await begun(worker)
         assert (await rested(worker)).status == "waiting"
-        await worker.engine.programs.end_finished()  # in a round of the worker, a run that waits keeps its programs
+        await (
+            worker.engine.context.programs.end_finished()
+        )  # in a round of the worker, a run that waits keeps its programs
         assert await seen(lambda: found(word))
         await asyncio.to_thread(lambda: Runs(sqlite).answer("r", "the first"))
         assert (await ended(worker)).status == "finished"
@@ -119,7 +121,7 @@ async def test_a_conversation_keeps_them_for_its_next_run_where_a_person_talks(
         if not keeps:
             assert await seen(lambda: not found(word))
             return
-        await worker.engine.programs.end_finished(keep_conversations=True)
+        await worker.engine.context.programs.end_finished(keep_conversations=True)
         await begun(worker, "and now", "two", session="talk")
         await ended(worker, "two")
         assert "running" in told(worker, "two")[-1]

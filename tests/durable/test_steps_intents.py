@@ -78,7 +78,7 @@ async def test_a_call_that_waits_for_a_person_has_no_intent(sqlite: str, tmp_pat
     agent = Agent(script(ToolCall("pay", {"name": "a"}, "p"), "done"), tools=[pay])
     async with working(sqlite, agent, tmp_path) as worker:
         run = await asyncio.to_thread(worker.store.create, _new())
-        await worker.engine.start_segment(run)
+        await worker.engine.context.start_segment(run)
         assert (await rested(worker)).status == "waiting"
         assert intended(worker.store) == []
 
@@ -94,7 +94,7 @@ async def test_a_call_that_is_approved_has_one(sqlite: str, tmp_path: Path, paye
     agent = Agent(script(ToolCall("pay", {"name": "a"}, "p"), "done"), tools=[payer], approve=approve_all)
     async with working(sqlite, agent, tmp_path) as worker:
         run = await asyncio.to_thread(worker.store.create, _new())
-        await worker.engine.start_segment(run)
+        await worker.engine.context.start_segment(run)
         await ended(worker)
         assert intended(worker.store) == ["p"]
         assert told(worker) == ["paid a"]

@@ -16,7 +16,6 @@ from forge.core.messages import ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.time_zones import zone_of
 from forge.core.tool import tool
-from forge.durable.engine import attempt
 from forge.durable.engine.agents import OfferedTools, prepare_for_worker
 from forge.durable.engine.follow_up import resume_run
 from forge.durable.engine.wait_tool import _end_of_wait, wait
@@ -49,7 +48,7 @@ async def test_a_run_that_waits_is_a_row_and_goes_on_when_it_is_time(
         await begun(worker)
         run = await rested(worker)
         assert (run.status, run.waits[0].kind, run.waits[0].detail["reason"]) == ("waiting", "time", "the mail")
-        assert not attempt.running_attempts  # nobody holds it
+        assert not worker.attempts  # nobody holds it
         assert worker.store.due(worker.store.now()) == []
         clock.ahead = 3 * DAY + 1
         run = await ended(worker)
@@ -67,7 +66,7 @@ async def test_gone_on_with_too_early_it_waits_for_the_same_time(sqlite: str, tm
         await begun(worker)
         first = await rested(worker)
         clock.ahead = DAY / 2
-        await resume_run(worker.engine, first)
+        await resume_run(worker.engine.context, first)
         second = await rested(worker, segment=2)
         assert second.status == "waiting"
         assert second.waits == first.waits

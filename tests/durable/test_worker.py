@@ -19,7 +19,6 @@ from forge import Agent, ToolCall, tool
 from forge.core.messages import Message
 from forge.durable.engine.agents import prepare_for_worker
 from forge.durable.engine.engine import BUSY_FOR, MOST_TRIES, Engine, running_engine
-from forge.durable.engine.segment import segment_workflow
 from forge.durable.store import RunStore
 from forge.durable.store.database import Database
 from forge.durable.store.heartbeats import Heartbeat, list_workers, workers
@@ -28,7 +27,7 @@ from forge.durable.store.tables import runs, segments
 from forge.durable.worker import housekeeping
 from forge.durable.worker.housekeeping import Housekeeping
 from tests.durable.fleet import fleet_of, until
-from tests.durable.working import begun, ended, script, working
+from tests.durable.working import begun, ended, engine_of, script, working
 
 
 def test_told_to_leave_it_ends_the_turn_and_another_goes_on(local_first: str, tmp_path: Path) -> None:
@@ -90,7 +89,7 @@ def test_what_was_stored_and_never_queued_is_found(sqlite: str, tmp_path: Path) 
 
 
 async def test_a_run_whose_time_has_come_is_queued_and_one_whose_time_has_not_is_left(sqlite: str) -> None:
-    async with Engine(sqlite, segment_workflow, version="1", listen=False) as engine:
+    async with engine_of(sqlite, version="1", listen=False) as engine:
         store = engine.store
         for name, until_ in (("now", time.time() - 1), ("later", time.time() + 1000)):
             store.create(NewRun(id=name, version="1"))
@@ -106,7 +105,7 @@ async def test_a_run_whose_time_has_come_is_queued_and_one_whose_time_has_not_is
 
 
 async def test_a_run_whose_child_ended_just_when_it_began_to_wait_is_told(sqlite: str) -> None:
-    async with Engine(sqlite, segment_workflow, version="1", listen=False) as engine:
+    async with engine_of(sqlite, version="1", listen=False) as engine:
         store, waits = engine.store, {"p": "p.c", "q": "elsewhere"}
         for parent, child in waits.items():
             store.create(NewRun(id=parent, version="1"))
@@ -201,11 +200,12 @@ async def test_a_worker_that_leaves_in_good_order_is_none_that_a_run_lost(sqlite
                 await asyncio.sleep(0.01)
             assert _tries(worker.store) == 1
         assert _tries(worker.store) == 0
-    async with Engine(sqlite, segment_workflow, worker="lost", version="0") as engine:  # and one that does not
-        engine.agents["main"] = prepare_for_worker(agent)
+    async with engine_of(
+        sqlite, prepare_for_worker(agent), worker="lost", version="0"
+    ) as engine:  # and one that does not
         while begins < 4:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-    async with Engine(sqlite, segment_workflow, version="0", listen=False) as engine:
+    async with engine_of(sqlite, version="0", listen=False) as engine:
         assert await asyncio.to_thread(engine.hand_back, "lost") == ["r.1"]
         assert _tries(engine.store) == 1
 
@@ -219,10 +219,10 @@ async def test_a_run_that_was_begun_too_often_fails_in_words(
         for name, tries in (("last", MOST_TRIES - 1), ("late", MOST_TRIES)):
             run = store.create(NewRun(id=name, version="0", messages=(Message("user", "go"),)))
             store.begin(name, 1, "the dead one")
-            worker.engine.taking = False
-            await worker.engine.start_segment(run)
+            worker.engine.take(False)
+            await worker.engine.context.start_segment(run)
             _tries(store, name, tries)
-        worker.engine.taking = True
+        worker.engine.take(True)
         assert (await ended(worker, "last")).status == "finished"
         run = await ended(worker, "late")
         assert run.result is not None

@@ -89,7 +89,7 @@ async def test_one_that_drains_while_it_comes_back_takes_nothing_more(sqlite: st
         worker.beats.lost.set()
         while worker.id == before or not worker._is_here.is_set():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
-        assert not worker.engine.taking
+        assert not worker.engine.takes
         assert worker.beats.draining
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ from forge.core.context import Scope
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.durable.engine.agents import prepare_for_worker
+from forge.durable.engine.engine import Engine, make_context
 from forge.durable.engine.follow_up import resume_run
+from forge.durable.engine.segment import segment_workflow
 from forge.durable.store import RunStore
 from forge.durable.store.heartbeats import Heartbeat
 from forge.durable.store.rows import NewRun, RunInfo
@@ -41,15 +43,23 @@ def script(*turns: Turn) -> Scripted:
 async def working(database: str, agent: Agent, workspace: Path, **settings: Any) -> AsyncIterator[Worker]:
     async with agent:
         subjects = [prepare_for_worker(agent, Scope(workspace=workspace))]
-        models = settings.pop("models", None)
-        async with Worker(database, subjects, WorkerSettings(version="0", **settings), models=models) as worker:
+        more = {name: settings.pop(name, None) for name in ("models", "watch")}
+        async with Worker(database, subjects, WorkerSettings(version="0", **settings), **more) as worker:
             yield worker
+
+
+def engine_of(
+    database: str, *agents: Agent, worker: str = "", version: str = "", offers: Sequence[str] = (), **settings: Any
+) -> Engine:
+    """An engine without a worker: nobody sends its heartbeats."""
+    context = make_context(RunStore(database), agents, worker=worker, version=version, offers=offers)
+    return Engine(context, segment_workflow, **settings)
 
 
 async def begun(worker: Worker, prompt: str = "go", run_id: str = "r", **more: Any) -> RunInfo:
     new = NewRun(id=run_id, version="0", prompt=prompt, messages=(Message("user", prompt),), **more)
     run = await asyncio.to_thread(worker.store.create, new)
-    await worker.engine.start_segment(run)
+    await worker.engine.context.start_segment(run)
     return run
 
 
@@ -78,7 +88,7 @@ async def answered(worker: Worker, answer: dict[str, Any], run_id: str = "r") ->
     (question,) = await asyncio.to_thread(worker.store.questions, run_id)
     assert await asyncio.to_thread(worker.store.answer, question.id, answer, "me")
     run = await asyncio.to_thread(worker.store.get, run_id)
-    await resume_run(worker.engine, run)
+    await resume_run(worker.engine.context, run)
     return await rested(worker, run_id, run.segment + 1)
 
 

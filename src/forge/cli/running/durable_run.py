@@ -37,7 +37,6 @@ from forge.core.messages import Message
 from forge.core.plain_values import text_of
 from forge.durable.client import Runs, new_run_id
 from forge.durable.client.following import RunFollower
-from forge.durable.engine.attempt import running_attempts
 from forge.durable.engine.queues import DEFAULT
 from forge.durable.store.rows import INITIAL_MESSAGES, MODEL, RunInfo
 from forge.durable.worker import Worker, WorkerSettings
@@ -266,7 +265,8 @@ def watch_run(
         activity.subscribe(screen.take)
         asks = sys.stdin.isatty() and sys.stderr.isatty() and not flags.reads_stdin
         with closing(screen), log_events(activity, project.workspace, flags.audit, wanted=not flags.no_audit):
-            yield WatchedRun(loop, screen, activity, project, runs, asks=asks, speaks=not (options.json or flags.quiet))
+            speaks = not (options.json or flags.quiet)
+            yield WatchedRun(loop, worker, screen, activity, project, runs, asks=asks, speaks=speaks)
 
 
 @contextmanager
@@ -299,6 +299,7 @@ class WatchedRun:
     def __init__(
         self,
         loop: LoopThread,
+        worker: Worker,
         screen: Screen,
         activity: ActivityStream,
         project: WatchedProject,
@@ -307,7 +308,8 @@ class WatchedRun:
         asks: bool,
         speaks: bool,
     ) -> None:
-        self.loop, self.screen, self.activity, self.project, self.runs = loop, screen, activity, project, runs
+        self.loop, self.worker, self.screen, self.activity = loop, worker, screen, activity
+        self.project, self.runs = project, runs
         self.run: RunInfo
         self._following: RunFollower
         self._asks = asks  # the person answers the run's questions here
@@ -376,9 +378,8 @@ class WatchedRun:
     async def _cancel(self) -> None:
         await in_thread(lambda: self.runs.cancel(self.run.id))
         ours = {self.run.id}
-        for run_id, attempt in sorted(
-            running_attempts.items(), key=lambda one: len(one[0])
-        ):  # the ids of children are longer
+        under_way = sorted(self.worker.attempts.items(), key=lambda one: len(one[0]))  # the ids of children are longer
+        for run_id, attempt in under_way:
             if run_id in ours or attempt.run.parent in ours:
                 ours.add(run_id)
                 attempt.stop()  # here at once; elsewhere at the next tick

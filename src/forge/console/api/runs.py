@@ -28,7 +28,6 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import Message, ToolCall
 from forge.core.plain_values import brief
 from forge.durable.client import new_run_id
-from forge.durable.engine.attempt import running_attempts
 from forge.durable.engine.children import SINGLE_CALL
 from forge.durable.store import RunStore
 from forge.durable.store.find import COLUMNS, run_info
@@ -198,8 +197,9 @@ def call_tool(
 
 def cancel_run(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
     run = console.runs.cancel(console.runs.get(request.path["id"]).id)
+    attempts = console.worker.attempts if console.worker is not None else {}
     for one in family(console.runs.store, run):
-        if (attempt := running_attempts.get(one.id)) is not None:
+        if (attempt := attempts.get(one.id)) is not None:
             console.hub.on_loop(attempt.stop)  # here at once; elsewhere at the next tick
     return _run_state(console, run)
 

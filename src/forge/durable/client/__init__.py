@@ -18,7 +18,7 @@ from forge.core.spec import ToolSpec
 from forge.durable.client.pruning import Retention, count_prunable, prune, prune_kept, remove
 from forge.durable.engine.follow_up import is_ready
 from forge.durable.engine.queues import DEFAULT, change_key
-from forge.durable.engine.start_segments import Starter
+from forge.durable.engine.start_segments import Starter, local_engine
 from forge.durable.store import RunStore
 from forge.durable.store.check_input import check_messages, check_name, check_new, check_text, check_words
 from forge.durable.store.encoding import object_of, run_result
@@ -215,9 +215,8 @@ class Runs:
         if run.status == "waiting" and any(wait.kind == "question" for wait in run.waits):
             return self._answer_in_words(run, text)
         run = self.store.send(run.id, text)
-        from forge.durable.engine.attempt import note_messages  # the engine, which reading runs does without
-
-        note_messages(run.id, self.store)
+        if (engine := local_engine()) is not None:
+            engine.note_messages(run.id, self.store)
         return run
 
     def give(self, question: Question, answer: Answer, by: str = "") -> None:

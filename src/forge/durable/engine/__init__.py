@@ -18,7 +18,8 @@ The path of a segment, file by file:
     engine            polls, starts a DBOS workflow for each claimed segment, and notes how it ended
     segment           the workflow: begins an attempt, drives the agent, and stores the outcome in one transaction
     attempt           this process's attempt at the segment: replays what is recorded, and records what happens
-    recorder          records events, for readers elsewhere, and the model's answers, for another attempt
+    record_turns      records the model's answers: another attempt does not ask again
+    record_events     records events, for readers elsewhere
     executor          records the result of each call; before a call that must not be repeated, its intent
     reconcile         settles a call that a lost attempt was about to run: its tool is asked whether it happened
     follow_up         starts what the new state of a run requires: its next segment, or its parent's

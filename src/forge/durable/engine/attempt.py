@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from forge.agent.agent import Agent
 from forge.core.activity import ActivityStream
@@ -19,8 +20,9 @@ from forge.core.provider import Provider
 from forge.core.registry import ToolRegistry
 from forge.durable.engine.background import HeldWork
 from forge.durable.engine.dbos_private import JsonSerializer, RecordedStep, StepToRecord, record_step
+from forge.durable.engine.record_events import EventWriter
 from forge.durable.engine.session_programs import SessionPrograms
-from forge.durable.engine.start_segments import workflow_id
+from forge.durable.engine.start_segments import Starter, workflow_id
 from forge.durable.monitor.metrics import Counters
 from forge.durable.store import RunStore
 from forge.durable.store.attempts import Detail, Intent, StoredIntent
@@ -222,16 +224,6 @@ class Stopped(BaseException):
 current: ContextVar[Attempt | None] = ContextVar("attempt", default=None)
 """The current attempt."""
 
-running_attempts: dict[str, Attempt] = {}
-"""The attempts of this process, by run."""
-
-
-def note_messages(run_id: str, store: RunStore | None = None) -> None:
-    """Notes that messages wait for a run, if this process works on it. `store`: only on a run of its database."""
-    attempt = running_attempts.get(run_id)
-    if attempt is not None and (store is None or attempt.store.url == store.url):
-        attempt.note_messages()
-
 
 async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> None:
     """Waits for tasks that were cancelled. Their errors count no more: reading them keeps asyncio from reporting them
@@ -250,38 +242,37 @@ WatchActivity = Callable[[ActivityStream], Callable[[], None]]
 """Subscribes to a run's activity on this worker; returns a function that unsubscribes."""
 
 
-class OfferedRegistry(Protocol):
-    """The tools that stored runs of an agent are offered."""
+@dataclass(kw_only=True, eq=False)
+class WorkerContext:
+    """A worker, as its segments see it. One that starts again under a new id has a copy with this id."""
 
-    def of(self, agent: Agent) -> ToolRegistry: ...
-
-
-class WorkerContext(Protocol):
-    """The worker, as its segments see it."""
-
-    @property
-    def store(self) -> RunStore: ...
-    @property
-    def worker(self) -> str: ...  # its id
-    @property
-    def offers(self) -> Collection[str]: ...  # its offers for tools with `runs_on`
-    @property
-    def agents(self) -> Mapping[str, Agent]: ...  # agents it can run, by name
-    @property
-    def models(self) -> Models | None: ...  # None: a run's requested model is ignored
-    @property
-    def offered(self) -> OfferedRegistry: ...
-    @property
-    def watch(self) -> WatchActivity | None: ...
-    @property
-    def counters(self) -> Counters: ...
-    @property
-    def held(self) -> HeldWork: ...  # background work of its runs
-    @property
-    def programs(self) -> SessionPrograms: ...  # programs that calls of its runs left running
+    worker: str  # its id
+    version: str  # of the application: it takes only runs of this version
+    store: RunStore
+    agents: dict[str, Agent]  # those it can run, by name; the console renews them
+    offers: Sequence[str] = ()  # for tools with `runs_on`
+    models: Models | None = None  # None: the model that a run asks for is ignored
+    watch: WatchActivity | None = None
+    tools_of: Callable[[Agent], ToolRegistry]  # the tools that stored runs of an agent are offered
+    starter: Starter
+    counters: Counters
+    events: EventWriter  # of all its runs
+    attempts: dict[str, Attempt]  # under way, by run
+    held: HeldWork  # background work of its runs
+    programs: SessionPrograms  # programs that calls of its runs left running
 
     async def start_segment(self, run: RunInfo) -> None:
-        """Starts the run's current segment, here or elsewhere; idempotent."""
+        """Puts the run's current segment into its queue; idempotent."""
+        await in_thread(lambda: self.starter.start(run))
+
+    def list_busy(self) -> set[str]:
+        """Lists the runs that this worker works on, background work included."""
+        return {*self.attempts, *self.held.list_runs()}
+
+    def note_messages(self, run_id: str) -> None:
+        """Notes that messages wait for a run, if this worker works on it."""
+        if (attempt := self.attempts.get(run_id)) is not None:
+            attempt.note_messages()
 
 
 def _milliseconds() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Literal, TypeVar
 
@@ -16,6 +16,7 @@ from forge.core.execution.background import BackgroundWork
 from forge.core.execution.threads import in_thread
 from forge.core.messages import Message
 from forge.core.plain_values import text_of
+from forge.durable.engine.start_segments import Starter
 from forge.durable.store import RunStore
 from forge.durable.store import run_lifecycle as run_rows
 from forge.durable.store.database import is_away
@@ -32,16 +33,14 @@ The state of that work is unknown. Check its effects before you repeat it."""
 log = logging.getLogger("forge.durable")
 
 T = TypeVar("T")
-StartSegment = Callable[[RunInfo], Awaitable[None]]
-"""Starts a run's current segment, here or elsewhere."""
 
 
 class HeldWork:
     """The background work that this worker holds, by run."""
 
-    def __init__(self, store: RunStore, start_segment: StartSegment) -> None:
+    def __init__(self, store: RunStore, starter: Starter) -> None:
         self._store = store
-        self._start_segment = start_segment
+        self._starter = starter
         self._watching: dict[str, set[asyncio.Task[None]]] = {}
 
     def hold(self, run: RunInfo, work: BackgroundWork, session: str) -> None:
@@ -105,19 +104,19 @@ class HeldWork:
 
     async def _resume(self, run: RunInfo) -> None:
         try:
-            await self._start_segment(run)
+            await in_thread(lambda: self._starter.start(run))
         except Exception as error:  # it is stored; housekeeping finds and starts it
             log.warning("run %s starts later: %s", run.id, text_of(error), extra={"run": run.id})
 
 
-async def report_lost(store: RunStore, start_segment: StartSegment) -> None:
+async def report_lost(store: RunStore, starter: Starter) -> None:
     """Notifies runs whose work was lost with its worker. A busy run, or one with open calls, is notified in a later
     round.
     """
     for run_id in await in_thread(lambda: store.database.read(_find_lost)):
         queued = await in_thread(partial(store.database.write, partial(_queue_lost, run_id=run_id)))
         if queued is not None:
-            await start_segment(queued)
+            await in_thread(partial(starter.start, queued))
 
 
 def _append_messages(store: RunStore, run: RunInfo, said: list[Message]) -> RunInfo | Literal["before"] | None:

@@ -27,7 +27,7 @@ from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
 from forge.durable.engine import queues as queueing
 from forge.durable.engine.agents import OfferedTools, list_runnable
-from forge.durable.engine.attempt import Models, WatchActivity, end_tasks, note_messages, running_attempts
+from forge.durable.engine.attempt import Attempt, Models, WatchActivity, WorkerContext, end_tasks
 from forge.durable.engine.background import HeldWork
 from forge.durable.engine.claims import Claim, Claims, Ended
 from forge.durable.engine.connections import make_connections
@@ -39,13 +39,13 @@ from forge.durable.engine.dbos_private import (
     with_old_times,
 )
 from forge.durable.engine.queues import DEFAULT, QueueLimits, claim_key, offer_queue
+from forge.durable.engine.record_events import EventWriter
 from forge.durable.engine.session_programs import SessionPrograms
-from forge.durable.engine.start_segments import Starter, on_start, workflow_id
+from forge.durable.engine.start_segments import Starter, local_engine, set_local_engine, workflow_id
 from forge.durable.monitor.metrics import Counters
 from forge.durable.store import RunStore
 from forge.durable.store.database import HOLDS
 from forge.durable.store.inbox import Notices
-from forge.durable.store.rows import RunInfo
 
 POLL = 0.1  # seconds between two polls of the queues while there is work
 IDLE_POLL = 1.0  # … and when idle, to save queries
@@ -66,6 +66,37 @@ def new_worker_id(name: str = "") -> str:
     return f"{name or socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
+def make_context(
+    store: RunStore,
+    agents: Sequence[Agent] = (),
+    *,
+    worker: str = "",
+    version: str = "",
+    offers: Sequence[str] = (),
+    models: Models | None = None,
+    watch: WatchActivity | None = None,
+) -> WorkerContext:
+    """Makes what the segments of a worker share. `worker`: its id, by default a new one."""
+    starter, attempts = Starter(store), dict[str, Attempt]()
+    held = HeldWork(store, starter)
+    return WorkerContext(
+        worker=worker or new_worker_id(),
+        version=version or "0",
+        store=store,
+        agents={agent.name: agent for agent in agents},
+        offers=tuple(dict.fromkeys(offers)),
+        models=models,
+        watch=watch,
+        tools_of=OfferedTools().of,
+        starter=starter,
+        counters=Counters(),
+        events=EventWriter(store),
+        attempts=attempts,
+        held=held,
+        programs=SessionPrograms(store, lambda: {*attempts, *held.list_runs()}),
+    )
+
+
 class Engine:
     """Runs the workflow of segments on DBOS, on the running loop, for segments that it claims from our queues; `async
     with` launches and ends it.
@@ -73,45 +104,31 @@ class Engine:
 
     def __init__(
         self,
-        url: str,
+        context: WorkerContext,
         workflow: SegmentWorkflow,
         *,
-        worker: str = "",
-        version: str = "",
         queues: Sequence[str] = (DEFAULT,),
-        offers: Sequence[str] = (),
         concurrency: int = 10,
-        listen: bool = True,
         limits: Mapping[str, QueueLimits] | None = None,
-        store: RunStore | None = None,
+        listen: bool = True,
+        takes: bool = True,
     ) -> None:
-        self.url = url
-        self._workflow = workflow
-        self.store = store or RunStore(url)
-        self.worker = worker or new_worker_id()
-        self.version = version or "0"
-        self.offers = tuple(dict.fromkeys(offers))
-        self.takes = tuple(dict.fromkeys([*queues, *(offer_queue(offer) for offer in offers)]))  # its queues
+        """`listen`: polls the queues. `takes`: claims what it finds there, until `take` says something else."""
+        self.context = context
+        self.store, self.worker, self.version = context.store, context.worker, context.version
+        self.queues = tuple(dict.fromkeys([*queues, *map(offer_queue, context.offers)]))
         self.concurrency = concurrency
-        self.listen = listen
-        self.limits = dict(limits or {})
-        self.agents: dict[str, Agent] = {}  # those it can run, by name
-        self.models: Models | None = None
-        self.watch: WatchActivity | None = None
-        self.counters = Counters()
-        self.offered = OfferedTools()
-        self.starter = Starter(self.store)
-        self.held = HeldWork(self.store, self.start_segment)
-        self.programs = SessionPrograms(self.store, self.list_busy)
-        self.taking = True  # False: leave queued runs to others
-        keys = lambda: [claim_key(self.version, name) for name in list_runnable(self.agents)]  # noqa: E731
-        self._claims = Claims(self.store.database, self.worker, self.takes, keys)
+        self._workflow = workflow
+        self._limits = dict(limits or {})
+        self._listens, self._takes = listen, takes
+        keys = lambda: [claim_key(self.version, name) for name in list_runnable(context.agents)]  # noqa: E731
+        self._claims = Claims(self.store.database, self.worker, self.queues, keys)
         self._running: dict[str, asyncio.Task[None]] = {}  # by the id of the workflow; from the claim on
         self._work: dict[str, asyncio.Task[str]] = {}  # … what they do, once they have begun
         self._ended: list[Ended] = []  # segments whose end is not stored yet
         self._idle: set[Claim] = set()  # claimed but not running at the last check
         self._busy = time.monotonic()
-        self.sharing = 1  # workers of the database: with many of them, each ignores some notices
+        self._sharing = 1  # workers of the database: each ignores notices if there are many
         self._poll_now_event = asyncio.Event()  # something was queued, or a segment ended
         self._loop: asyncio.AbstractEventLoop | None = None
         self._polling: asyncio.Task[None] | None = None
@@ -122,13 +139,11 @@ class Engine:
         self._disconnected = threading.Event()
 
     async def __aenter__(self) -> Self:
-        global _running
-        if _running is not None:
+        if local_engine() is not None:
             message = "a worker for stored runs cannot start: this process has one already, and DBOS supports only one"
             hint = "Give all agents to one worker: DurableAgent(first, others=[second]), or DurableAgent.serve([…])."
             raise ToolError(message, ErrorKind.CONFIG, hint)
-        _running = self
-        on_start.add(self.wake)
+        set_local_engine(self)
         try:
             await in_thread(self._prepare)
             self._launch()
@@ -142,9 +157,17 @@ class Engine:
     ) -> None:
         await self._end()
 
-    async def start_segment(self, run: RunInfo) -> None:
-        """Puts the run's current segment into its queue; idempotent."""
-        await in_thread(lambda: self.starter.start(run))
+    def take(self, takes: bool) -> None:
+        """Claims queued segments from now on, or leaves them to other workers."""
+        self._takes = takes
+
+    @property
+    def takes(self) -> bool:
+        return self._takes
+
+    def share(self, workers: int) -> None:
+        """Notes how many workers the database has: about `WOKEN_WORKERS` of them heed a notice."""
+        self._sharing = workers
 
     def wake(self) -> None:
         """Polls at once, since this process queued something."""
@@ -155,9 +178,10 @@ class Engine:
         """Lists the ids of the workflows that this worker has claimed and not ended."""
         return list(self._running)
 
-    def list_busy(self) -> set[str]:
-        """Lists the runs that this worker works on, background work included."""
-        return {*running_attempts, *self.held.list_runs()}
+    def note_messages(self, run_id: str, store: RunStore) -> None:
+        """Notes that messages wait for a run of this database, if this worker works on it."""
+        if store.url == self.store.url:
+            self.context.note_messages(run_id)
 
     async def work_on(self, workflow: str, work: Coroutine[Any, Any, str]) -> str:
         """Does the work of a workflow so that `stop_workflows` can end it. Call it in the workflow."""
@@ -208,13 +232,13 @@ class Engine:
     def _give_up(self, claims: Sequence[Claim]) -> list[str]:
         """Cancels the workflows of segments that were handed back: their next start is another workflow."""
         if claims:
-            self.starter.client.cancel_workflows([_id(one) for one in claims])
+            self.context.starter.client.cancel_workflows([_id(one) for one in claims])
         return [workflow_id(one.run, one.segment) for one in claims]
 
     def _prepare(self) -> None:
-        self.starter.client  # noqa: B018 - makes the tables
+        self.context.starter.client  # noqa: B018 - makes the tables
         # the limits of other queues too, so that any worker with forge.yaml sets them all
-        queueing.register(self.store.database, self.limits)
+        queueing.register(self.store.database, self._limits)
 
     def _launch(self) -> None:
         # the steps go through the store: DBOS itself begins and ends segments
@@ -238,15 +262,15 @@ class Engine:
         DBOS.listen_queues([])  # the queues are ours
         DBOS.launch()
         self._loop = asyncio.get_running_loop()
-        if self.listen:
+        if self._listens:
             self._polling = self._loop.create_task(self._poll())
-            self._listener = Notices(self.store.database, self.takes, self._hear, note_messages)
+            self._listener = Notices(self.store.database, self.queues, self._hear, self.context.note_messages)
             self._listener.start()
 
     async def _poll(self) -> None:
         """Claims segments and starts them, until the engine stops."""
         while not self._is_stopping:
-            room = self.concurrency - len(self._running) if self.taking else 0
+            room = self.concurrency - len(self._running) if self._takes else 0
             ended = tuple(self._ended)
             try:
                 claims: list[Claim] = await in_thread(partial(self._claims.poll, room, ended))
@@ -301,7 +325,7 @@ class Engine:
         """Polls at once, since another process queued something. About `WOKEN_WORKERS` idle workers do so."""
         if self._running:  # SQLite's file also changes with each of its steps
             return
-        if self.sharing <= WOKEN_WORKERS or random.random() < WOKEN_WORKERS / self.sharing:  # noqa: S311
+        if self._sharing <= WOKEN_WORKERS or random.random() < WOKEN_WORKERS / self._sharing:  # noqa: S311
             self._poll_now()
 
     def _poll_now(self) -> None:
@@ -310,11 +334,10 @@ class Engine:
                 self._loop.call_soon_threadsafe(self._poll_now_event.set)
 
     async def _end(self) -> None:
-        global _running
         try:
             if self._listener is not None:
                 await in_thread(self._listener.end)
-            self.taking = False
+            self._takes = False
             self._disconnected.set()
             await self.stop_workflows()
             if self._dbos is not None:
@@ -322,22 +345,19 @@ class Engine:
                 renew_default_threads()
         finally:
             self._dbos = self._listener = None
-            on_start.discard(self.wake)
+            set_local_engine(None)
             if self._connections is not None:
                 self._connections.dispose()
-            self.starter.close()
-            _running = None
+            self.context.starter.close()
 
 
 def _id(claim: Claim) -> str:
     return workflow_id(claim.run, claim.segment, claim.starts)
 
 
-_running: Engine | None = None
-
-
 def running_engine() -> Engine:
-    """Returns the engine of this process, for workflows."""
-    if _running is None:
+    """Returns the engine of this process, for workflows: DBOS gives them only what it can store."""
+    engine = local_engine()
+    if not isinstance(engine, Engine):
         raise RuntimeError("no Engine runs in this process")
-    return _running
+    return engine

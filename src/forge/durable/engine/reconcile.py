@@ -26,7 +26,7 @@ from forge.core.plain_values import plain, text_of
 from forge.core.result import Reconciled, ToolResult
 from forge.core.tool import Tool
 from forge.durable.engine.attempt import Attempt
-from forge.durable.engine.recorder import key_of
+from forge.durable.engine.record_events import key_of
 from forge.durable.store import RunStore
 from forge.durable.store.attempts import Detail
 from forge.durable.store.heartbeats import has_ended, mark_process

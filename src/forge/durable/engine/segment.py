@@ -28,13 +28,14 @@ from forge.core.messages import SENT, Message, Usage, unanswered_calls
 from forge.core.plain_values import text_of
 from forge.core.result import Failure
 from forge.durable.engine.agents import find_agent
-from forge.durable.engine.attempt import Attempt, LostSegment, Stopped, WorkerContext, current, running_attempts
+from forge.durable.engine.attempt import Attempt, LostSegment, Stopped, WorkerContext, current
 from forge.durable.engine.children import SINGLE_CALL
 from forge.durable.engine.dbos_private import NoOutcome, list_recorded_steps
 from forge.durable.engine.engine import running_engine
 from forge.durable.engine.executor import RecordedExecutor
 from forge.durable.engine.follow_up import follow_up
-from forge.durable.engine.recorder import RecordedProvider, Recorder
+from forge.durable.engine.record_events import Recorder
+from forge.durable.engine.record_turns import RecordedProvider
 from forge.durable.engine.scripts import restore_spilled
 from forge.durable.engine.start_segments import SEGMENT_WORKFLOW, workflow_id
 from forge.durable.engine.tracing import segment_span
@@ -54,7 +55,7 @@ async def segment_workflow(run_id: str, number: int) -> str:
     """Runs a segment: begun once, and again, as another workflow, by a worker that takes it over."""
     engine = running_engine()
     try:
-        status = await engine.work_on(str(DBOS.workflow_id), perform(engine, run_id, number))
+        status = await engine.work_on(str(DBOS.workflow_id), perform(engine.context, run_id, number))
     except Exception as error:
         if not is_away(error):
             raise
@@ -84,7 +85,7 @@ async def perform(context: WorkerContext, run_id: str, number: int) -> str:
     attempt = Attempt(
         begun.run, context, token, recorded, begun.intents, begun.is_first, has_messages=begun.has_messages
     )
-    running_attempts[run_id] = attempt
+    context.attempts[run_id] = attempt
     current.set(attempt)
     try:
         with segment_span(attempt.run, context.worker) as record_outcome:
@@ -94,8 +95,8 @@ async def perform(context: WorkerContext, run_id: str, number: int) -> str:
     except LostSegment:
         closed = None
     finally:
-        if running_attempts.get(run_id) is attempt:
-            del running_attempts[run_id]
+        if context.attempts.get(run_id) is attempt:
+            del context.attempts[run_id]
     if closed is None:
         log.warning("run %s, segment %d: its outcome is not stored, because another worker runs it", run_id, number)
         return LOST
@@ -148,7 +149,7 @@ class DrivenSegment:
         self.attempt, self.agent, self.run = attempt, agent, attempt.run
         self.first = len(history)
         self.conversation = Conversation(history)
-        self.recorder = Recorder(attempt)
+        self.recorder = Recorder((self.run.id, self.run.segment), attempt.context.events)
         self.activity = ActivityStream(agent.secrets)
         self.activity.subscribe(self.recorder.take)
         self.held = ""  # this worker, once it holds background work of the segment
@@ -305,7 +306,7 @@ class DrivenSegment:
         return self.make_outcome("finished", result={**result_of(ended), "call": result_to_json(result)})
 
     def _executor(self) -> RecordedExecutor:
-        registry = self.attempt.context.offered.of(self.agent)
+        registry = self.attempt.context.tools_of(self.agent)
         if self.structured is not None:
             registry = self.structured.offer(registry)
         return RecordedExecutor(self.attempt, registry, self.agent.steps, self.activity, self.agent.secrets)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import sqlalchemy as sa
 
@@ -22,8 +21,28 @@ if TYPE_CHECKING:
 
 SEGMENT_WORKFLOW = "forge_segment"  # the name of the workflow in DBOS's tables
 
-on_start: set[Callable[[], None]] = set()
-"""Callbacks of this process for a newly queued segment."""
+
+class LocalEngine(Protocol):
+    """The engine of this process, as others in the process reach it without the database."""
+
+    def wake(self) -> None:
+        """Polls at once: something was queued."""
+
+    def note_messages(self, run_id: str, store: RunStore) -> None:
+        """Notes that messages wait for a run of this database."""
+
+
+_local_engine: LocalEngine | None = None
+
+
+def set_local_engine(engine: LocalEngine | None) -> None:
+    global _local_engine
+    _local_engine = engine
+
+
+def local_engine() -> LocalEngine | None:
+    """Returns the engine that runs in this process, if there is one. DBOS allows no second one."""
+    return _local_engine
 
 
 def workflow_id(run: str, segment: int, starts: int = 1) -> str:
@@ -72,8 +91,8 @@ class Starter:
             notify_queued(connection, run.queue)
 
         self._store.database.write(enqueue)
-        for wake in tuple(on_start):
-            wake()
+        if (engine := local_engine()) is not None:
+            engine.wake()
 
     @property
     def client(self) -> DBOSClient:

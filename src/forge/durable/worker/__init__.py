@@ -7,7 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, Self
 
 from dbos import error as engine_error
@@ -18,14 +18,13 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.plain_values import brief, text_of
 from forge.durable.client.pruning import Retention
-from forge.durable.engine.agents import OfferedTools, list_runnable
-from forge.durable.engine.attempt import Models, WatchActivity, end_tasks, note_messages, running_attempts
-from forge.durable.engine.engine import Engine, new_worker_id
+from forge.durable.engine.agents import list_runnable
+from forge.durable.engine.attempt import Attempt, Models, WatchActivity, end_tasks
+from forge.durable.engine.engine import Engine, make_context, new_worker_id
 from forge.durable.engine.queues import DEFAULT, QueueLimits
 from forge.durable.engine.segment import segment_workflow
-from forge.durable.engine.session_programs import SessionPrograms
 from forge.durable.monitor.health import HealthServer, ServedAddress
-from forge.durable.monitor.metrics import Counters, WorkerState, read_load
+from forge.durable.monitor.metrics import WorkerState, read_load
 from forge.durable.store import RunStore
 from forge.durable.store.heartbeats import EVERY, SILENT, Heartbeat
 from forge.durable.worker.housekeeping import Housekeeping, Pruning
@@ -118,12 +117,12 @@ class Worker:
         self._chores: tuple[Chore, ...] = (*settings.chores, *pruning)  # of every round
         # a step holds a connection for a millisecond or two, so a few serve many runs
         self.store = RunStore(database, connections=min(CONNECTIONS, 2 + settings.concurrency // 10))
-        self.agents = {agent.name: agent for agent in agents}
-        self._models, self._watch, self._offered = models, watch, OfferedTools()
-        self._programs = SessionPrograms(self.store, lambda: self.engine.list_busy())
+        self._context = make_context(
+            self.store, agents, version=settings.version, offers=settings.offers, models=models, watch=watch
+        )
+        self.agents, self.counters = self._context.agents, self._context.counters
         self._health_at = ServedAddress.parse(settings.health) if settings.health else None
         self.health: HealthServer | None = None
-        self.counters = Counters()
         self._database = database
         self._draining = False
         self._is_here = asyncio.Event()  # cleared while it comes back
@@ -135,6 +134,11 @@ class Worker:
     def id(self) -> str:
         """The worker's id, new after every start, and after others declared it dead."""
         return self.engine.worker
+
+    @property
+    def attempts(self) -> Mapping[str, Attempt]:
+        """The attempts that are under way here, by run."""
+        return self._context.attempts
 
     async def __aenter__(self) -> Self:
         if self._health_at is not None:  # before it works: an address that cannot be used is an error of the start
@@ -155,7 +159,7 @@ class Worker:
             await asyncio.wait([self._ticking])
         if self._is_here.is_set():
             await self._leave(in_good_order=True)
-        self._programs.end_all()
+        self._context.programs.end_all()
         await self._end_health()
         self.store.close()
 
@@ -168,7 +172,7 @@ class Worker:
         has_database = self._is_here.is_set() and self.beats.is_steady and not self.beats.lost.is_set()
         return WorkerState(
             version=self.engine.version,
-            queues=self.engine.takes,
+            queues=self.engine.queues,
             is_ready=has_database and not self._draining and not self.why_broken(),
             is_draining=self._draining,
             running=len(self.engine.list_running()) if self._is_here.is_set() else 0,
@@ -197,11 +201,11 @@ class Worker:
         loop = asyncio.get_running_loop()
         until = loop.time() + grace
         while True:
-            self.engine.taking = False  # repeatedly: a run or the worker may have just begun
+            self.engine.take(False)  # repeatedly: a run or the worker may have just begun
             self.beats.draining = True
-            for attempt in tuple(running_attempts.values()):
+            for attempt in tuple(self._context.attempts.values()):
                 attempt.drain()
-            if not self.engine.list_running() and not self.engine.held.list_runs():
+            if not self.engine.list_running() and not self._context.held.list_runs():
                 return True
             if loop.time() > until:
                 return False
@@ -223,11 +227,11 @@ class Worker:
 
     async def _leave(self, *, in_good_order: bool) -> None:
         self._is_here.clear()
-        self.engine.taking = False
-        for attempt in tuple(running_attempts.values()):
+        self.engine.take(False)
+        for attempt in tuple(self._context.attempts.values()):
             attempt.abandon()
-        for run in self.engine.held.list_runs():
-            self.engine.held.cancel(run)
+        for run in self._context.held.list_runs():
+            self._context.held.cancel(run)
         await self.engine.stop_workflows()
         handed = await self._hand_back(counts=not in_good_order)
         await in_thread(lambda: self.beats.leave(handed=handed))
@@ -283,7 +287,7 @@ class Worker:
                 await self._come_back()
             await self._run_guarded(self._hear_calls)
             await self._run_guarded(
-                lambda: self._programs.end_finished(keep_conversations=self.settings.keep_conversations)
+                lambda: self._context.programs.end_finished(keep_conversations=self.settings.keep_conversations)
             )
             if time.monotonic() - looked > FORGOTTEN * self.settings.every:
                 looked = time.monotonic()
@@ -304,7 +308,7 @@ class Worker:
         """
         while await self._is_here.wait():
             self._sharing = await self._run_guarded(lambda: Housekeeping(self.engine, self.beats).round()) or 1
-            self.engine.sharing = self._sharing
+            self.engine.share(self._sharing)
             for chore in self._chores:
                 await self._run_guarded(lambda: chore(self.engine))  # noqa: B023 - awaited at once
             await asyncio.sleep(self._pause())
@@ -315,15 +319,15 @@ class Worker:
 
     async def _hear_calls(self) -> None:
         """Stops cancelled runs; notes messages to runs, also if the notices of them were lost."""
-        under_way = self.engine.list_busy()
+        under_way = self._context.list_busy()
         if not under_way:
             return
         called = await in_thread(lambda: self.store.find_called(under_way))
         for run in called.told:
-            note_messages(run)
+            self._context.note_messages(run)
         for run in called.cancelled:
-            self.engine.held.cancel(run)
-            if attempt := running_attempts.get(run):
+            self._context.held.cancel(run)
+            if attempt := self._context.attempts.get(run):
                 attempt.stop()
 
     async def _run_guarded(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
@@ -340,26 +344,20 @@ class Worker:
     def _renew(self) -> None:
         """Makes an engine and a heartbeat with a new id."""
         settings = self.settings
+        self._context = replace(self._context, worker=new_worker_id(settings.name))
         self.engine = Engine(
-            self._database,
+            self._context,
             segment_workflow,
-            worker=new_worker_id(settings.name),
-            version=settings.version,
             queues=settings.queues,
-            offers=settings.offers,
             concurrency=settings.concurrency,
             limits=settings.limits,
-            store=self.store,
+            takes=not self._draining,
         )
-        engine = self.engine
-        engine.agents, engine.taking = self.agents, not self._draining
-        engine.counters, engine.programs = self.counters, self._programs
-        engine.models, engine.watch, engine.offered = self._models, self._watch, self._offered
         self.beats = Heartbeat(
             self._database,
             self.engine.worker,
-            queues=self.engine.takes,
-            offers=self.engine.offers,
+            queues=self.engine.queues,
+            offers=self._context.offers,
             agents=list_runnable(self.agents),
             version=self.engine.version,
             concurrency=self.engine.concurrency,

@@ -47,22 +47,22 @@ class Housekeeping:
     def __init__(self, engine: Engine, beats: Heartbeat) -> None:
         self._engine = engine
         self._beats = beats
-        self._store = engine.store
+        self._context, self._store = engine.context, engine.store
 
     async def round(self) -> int:
         """Runs a round; returns the number of workers that share it."""
         around: tuple[float, int] = await in_thread(self._beats.look_around)
         now, sharing = around
         for run in await in_thread(lambda: self._store.due(now, MOST_RUNS)):
-            await resume_run(self._engine, run)
+            await resume_run(self._context, run)
         await self._follow_up_children(now)
         missing, ended, queued = await in_thread(self._find_stranded)
         for run in missing:
-            await self._engine.start_segment(run)
+            await self._context.start_segment(run)
         await in_thread(lambda: self._log_unattended(queued))
         for run, status in [*ended, *await in_thread(lambda: self._find_broken(now))]:
             await self._close(run, status)
-        await report_lost(self._store, self._engine.start_segment)
+        await report_lost(self._store, self._context.starter)
         if random.random() < SHARE_OF_FULL_ROUNDS:  # noqa: S311
             await self.hand_back_late_ones()
         return sharing
@@ -74,8 +74,8 @@ class Housekeeping:
         for worker in await in_thread(self._beats.find_unhanded):
             workflows = await in_thread(_bind(self._engine.hand_back, worker))
             await in_thread(_bind(self._beats.mark_handed, worker))
-            self._engine.counters.lost_workers += 1
-            self._engine.counters.requeued += len(workflows)
+            self._context.counters.lost_workers += 1
+            self._context.counters.requeued += len(workflows)
             log.warning("worker %s is gone: %d of its runs are queued again", worker, len(workflows))
 
     async def hand_back_late_ones(self) -> None:
@@ -102,7 +102,7 @@ class Housekeeping:
         for run in await in_thread(lambda: self._find_runs(runs.c.id.in_(theirs), runs.c.status == "waiting")):
             waits_for = {str(wait.detail.get("run", "")) for wait in run.waits if wait.kind == "run"}
             if not waits_for.isdisjoint(child for child, _ in children):
-                await resume_run(self._engine, run)
+                await resume_run(self._context, run)
         seen = sa.update(runs).where(runs.c.id.in_([child for child, _ in children]), runs.c.status.in_(OVER))
         database = self._store.database
         await in_thread(
@@ -160,8 +160,8 @@ class Housekeeping:
         said = tuple(lost_messages(history)) if run.status == "running" else ()
         outcome = Outcome(status="failed", messages=said, spent=run.spent, result={**result, **_spent_of(run)})
         closed = await in_thread(lambda: self._store.close_segment(run.id, run.segment, outcome))
-        self._engine.counters.add_failure(run.agent)
-        await follow_up(self._engine, closed)
+        self._context.counters.add_failure(run.agent)
+        await follow_up(self._context, closed)
 
     def _find_runs(self, *conditions: sa.ColumnElement[bool], limit: int | None = MOST_RUNS) -> list[RunInfo]:
         # in random order, so that each gets its turn if there are too many
@@ -236,7 +236,7 @@ class Pruning:
         if self._batches is None:
             if self._before is not None:
                 self._before(engine.store)
-            self._batches = prune_kept(engine.store, engine.starter.client, self._keep, self._workspace)
+            self._batches = prune_kept(engine.store, engine.context.starter.client, self._keep, self._workspace)
         for _ in range(PORTION):
             if (count := next(self._batches, None)) is None:
                 return True

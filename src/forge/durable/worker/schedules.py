@@ -132,7 +132,7 @@ def _new_run(context: WorkerContext, schedules: Schedules, due: Due) -> NewRun:
         id=run_id_of(due),
         agent=schedules.agent,
         queue=schedules.queue,
-        version=getattr(context, "version", ""),
+        version=context.version,
         prompt=prompt,
         messages=(*system, Message("user", prompt)),
         scope={"schedule": due.schedule.id, **({MODEL: COMMAND} if due.schedule.command else {})},

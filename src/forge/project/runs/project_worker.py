@@ -139,7 +139,7 @@ class ProjectWorker:
 
     def _introduction(self) -> str:
         engine = self.worker.engine
-        offers = f", offers {', '.join(engine.offers)}" if engine.offers else ""
+        offers = f", offers {', '.join(engine.context.offers)}" if engine.context.offers else ""
         health = f"; metrics at {self.worker.health.url}/metrics" if self.worker.health is not None else ""
         return (
             f"worker {engine.worker} of version {engine.version} on {engine.store.label}: "
@@ -183,9 +183,9 @@ def project_chores(project: Project) -> Sequence[Chore]:
     schedules = Schedules(lambda: store().list(), agent=project.scope.agent, prompt=scheduled_prompt)
 
     async def fire(engine: Engine) -> None:
-        await fire_due(engine, schedules)
+        await fire_due(engine.context, schedules)
         if schedules.is_ready:
-            await deliver_ended(engine, deliver)
+            await deliver_ended(engine.context, deliver)
 
     async def deliver(run: RunInfo, channel: str, target: str) -> None:
         result = run_result(run)

@@ -1,18 +1,12 @@
-"""Records what a run says: its events, for readers elsewhere, and its model's answers, for another attempt."""
+"""Records the events of a run, for readers elsewhere."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import aclosing
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary, ref
 
-from forge.agent.loop import with_unique_ids
-from forge.core.errors import ErrorKind
 from forge.core.events import (
     Event,
     MessageReceived,
@@ -26,14 +20,9 @@ from forge.core.events import (
     ToolReconciled,
 )
 from forge.core.execution.threads import in_thread
-from forge.core.messages import Message, ToolCall, export_message, import_message
 from forge.core.plain_values import text_of
-from forge.core.provider import ModelRequest, Provider, ProviderError, StreamPart
-from forge.durable.engine.attempt import Attempt, end_tasks
 from forge.durable.store import RunStore
 from forge.durable.store.events import SegmentKey
-from forge.models.http.outgoing import BrokeOff, PromptTooLong
-from forge.pipeline.trace import chat_span
 from forge.workspace.state.store import StoreError
 
 STREAMED_PAUSE = 0.03  # seconds between writes of streamed events, with all events in between
@@ -52,15 +41,15 @@ _READ_AS_IT_COMES = (*_PIECES, ToolProgress, Retrying)
 
 
 class Recorder:
-    """Subscribes to an attempt's activity. Stores a repeated event once; joins pieces of text."""
+    """Subscribes to the activity of a segment. Stores a repeated event once; joins pieces of text."""
 
-    def __init__(self, attempt: Attempt) -> None:
-        self._attempt = attempt
+    def __init__(self, key: SegmentKey, writer: EventWriter) -> None:
+        self.key = key
         self._rows: list[Row] = []
         self._held = 0  # characters of text pieces in them
         self.last: Row | None = None  # the end of the run, which is stored with the end of the segment
         self._heard = 0  # messages of a person
-        self._writer = writer_of(attempt.store)
+        self._writer = writer
 
     async def take(self, event: Event) -> None:
         """Receives an event. Async, so that the stream never moves it to a thread, as it does with slow plain
@@ -82,14 +71,6 @@ class Recorder:
         """Stores all that is left."""
         while self._rows or self._writer.is_writing(self):
             await self._writer.flush(self)
-
-    @property
-    def run(self) -> str:
-        return self._attempt.run.id
-
-    @property
-    def segment(self) -> int:
-        return self._attempt.run.segment
 
     def take_rows(self) -> tuple[list[Row], int]:
         """Hands over the rows, with the number of characters that they hold."""
@@ -123,7 +104,7 @@ class Recorder:
             self._heard += 1
             which = self._heard
         detail = f"{getattr(event, 'permission', '')}:{getattr(event, 'target', '')}"
-        return key_of(self._attempt.run.segment, event.type, which, detail)
+        return key_of(self.key[1], event.type, which, detail)
 
 
 def key_of(segment: int, kind: str, which: str, detail: str = ":") -> str:
@@ -134,7 +115,7 @@ class EventWriter:
     """Writes the events of all runs of a process together: a transaction costs as much as a step."""
 
     def __init__(self, store: RunStore) -> None:
-        self._store = ref(store)  # it is kept as long as its store
+        self._store = store
         self._waiting: dict[Recorder, None] = {}
         self._asked: dict[Recorder, None] = {}  # those that cannot wait
         self._written: set[Recorder] = set()  # … by the transaction under way
@@ -167,7 +148,7 @@ class EventWriter:
         taken = {recorder: recorder.take_rows() for recorder in recorders}
         batch: dict[SegmentKey, list[Row]] = {}
         for recorder, (rows, _) in taken.items():
-            batch.setdefault((recorder.run, recorder.segment), []).extend(rows)
+            batch.setdefault(recorder.key, []).extend(rows)
         self._written = set(recorders)
         try:
             missing = await in_thread(lambda: self._add({segment: rows for segment, rows in batch.items() if rows}))
@@ -181,12 +162,11 @@ class EventWriter:
             self._written = set()
         for recorder, (_, characters) in taken.items():
             recorder.note_stored(characters)
-        if asked is not None and asked.run in missing:
-            raise missing[asked.run]
+        if asked is not None and (error := missing.get(asked.key[0])) is not None:
+            raise error
 
     def _add(self, batch: Mapping[SegmentKey, Sequence[Row]]) -> dict[str, StoreError]:
-        store = self._store()
-        return store.add_events_of(batch) if batch and store is not None else {}
+        return self._store.add_events_of(batch) if batch else {}
 
     def _set_timer(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -214,113 +194,3 @@ class EventWriter:
             if self._timer is not None:  # set by events that came during the write
                 self._timer.cancel()
             self._set_timer(RETRY)
-
-
-_writers: WeakKeyDictionary[RunStore, EventWriter] = WeakKeyDictionary()
-
-
-def writer_of(store: RunStore) -> EventWriter:
-    """Returns the one writer of a store."""
-    if store not in _writers:
-        _writers[store] = EventWriter(store)
-    return _writers[store]
-
-
-# Records the turns of a model: another attempt gets the recorded answers.
-
-
-_ERRORS: dict[str, type[ProviderError]] = {"BrokeOff": BrokeOff, "PromptTooLong": PromptTooLong}
-
-
-class RecordedProvider:
-    """Streams text on the first attempt alone; records the message or the error."""
-
-    traces_itself = True  # a recorded answer is not asked for again, and has no span
-
-    def __init__(self, provider: Provider, attempt: Attempt, said: Sequence[Message] = ()) -> None:
-        """`said`: the whole conversation, as it grows."""
-        self._provider = provider
-        self._attempt = attempt
-        self._said = said
-        self._heard = 0  # messages whose calls are in `_used`
-        self._used: set[str] = set()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._provider, name)  # such as its window
-
-    async def stream(self, request: ModelRequest) -> AsyncIterator[StreamPart]:
-        parts: asyncio.Queue[StreamPart | None] = asyncio.Queue()
-        name = "model" if request.tools else "model alone"  # distinguishes a summary from a turn
-        asking = asyncio.ensure_future(self._attempt.record(name, lambda: self._ask_traced(request, parts)))
-        asking.add_done_callback(lambda _: parts.put_nowait(None))
-        try:
-            while (part := await parts.get()) is not None:
-                yield part
-            answer = await asking
-        finally:
-            if not asking.done():
-                asking.cancel()
-                await end_tasks([asking])
-        if "error" in answer:
-            raise _decode_error(answer["error"])
-        yield import_message(answer["message"])
-
-    async def _ask_traced(self, request: ModelRequest, parts: asyncio.Queue[StreamPart | None]) -> Mapping[str, Any]:
-        with chat_span(self._provider) as operation:
-            operation.add_request(request.messages)
-            began = time.monotonic()
-            answer = await self._ask(request, parts)
-            self._attempt.context.counters.turn_seconds.add(time.monotonic() - began)
-            if "error" in answer:
-                operation.fail(answer["error"]["kind"])
-            elif operation.is_traced:
-                operation.add_reply(import_message(answer["message"]))
-            self._attempt.context.counters.turns += 1
-            return answer
-
-    async def _ask(self, request: ModelRequest, parts: asyncio.Queue[StreamPart | None]) -> Mapping[str, Any]:
-        try:
-            stream: Any = self._provider.stream(request)
-            async with aclosing(stream):
-                async for part in stream:
-                    if isinstance(part, Message):
-                        return {"message": export_message(self._with_new_ids(part))}
-                    parts.put_nowait(part)
-            raise ProviderError(
-                "the provider ended its stream without a message", suggestion="Its last item must be a Message."
-            )
-        except ProviderError as error:
-            return {"error": _encode_error(error)}
-        except Exception as error:  # a custom provider
-            return {"error": _encode_error(ProviderError(f"the provider failed: {text_of(error)}"))}
-
-    def _with_new_ids(self, reply: Message) -> Message:
-        """Gives calls with an id used earlier in the run a new one: questions, tasks and events are keyed by call."""
-        reply = with_unique_ids(reply)
-        used = self._used
-        used.update(call.id for message in self._said[self._heard :] for call in message.tool_calls)
-        self._heard = len(self._said)
-        if used.isdisjoint(call.id for call in reply.tool_calls):
-            return reply
-        calls = (
-            ToolCall(one.name, one.arguments, server=one.server) if one.id in used else one for one in reply.tool_calls
-        )
-        return replace(reply, tool_calls=tuple(calls))
-
-
-def _encode_error(error: ProviderError) -> dict[str, Any]:
-    return {
-        "type": type(error).__name__,
-        "message": error.message,
-        "kind": str(error.kind),
-        "suggestion": error.suggestion,
-        "passing": error.passing,
-        "status": error.status,
-    }
-
-
-def _decode_error(recorded: Mapping[str, Any]) -> ProviderError:
-    error = _ERRORS.get(recorded["type"], ProviderError)(recorded["message"])
-    error.kind, error.suggestion = ErrorKind(recorded["kind"]), recorded["suggestion"]
-    error.passing, error.status = recorded["passing"], recorded["status"]
-    return error
