@@ -122,7 +122,7 @@ class ConsoleState:
         async with AsyncExitStack() as stack:
             stack.callback(self.runs.close)
             await in_thread(self.runs.store.prepare)
-            await in_thread(self._keep)
+            await in_thread(self.keep_finished)
             await stack.enter_async_context(self.agent)
             if works:
                 limits = queue_limits(self.configuration)
@@ -148,7 +148,7 @@ class ConsoleState:
                 yield self
             finally:
                 await self._end_tasks()
-                await in_thread(self._keep)
+                await in_thread(self.keep_finished)
 
     def reload_policy(self) -> None:
         """Applies the current rules of the files to every further call.
@@ -184,7 +184,7 @@ class ConsoleState:
         """The version of a console that starts now: another one, once the project's file has changed."""
         return self.version if self.is_version_fixed else project_version(self.configuration)
 
-    def _keep(self) -> None:
+    def keep_finished(self) -> None:
         """Stores finished runs in their sessions."""
         if not self.is_own_database:
             return

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from forge.console.console_state import ConsoleState
 from forge.core.errors import ToolError
 from forge.core.messages import Message, export_message
-from forge.durable.client import FINE
-from forge.durable.engine.children import SINGLE_CALL
-from forge.durable.store.rows import Question, RunInfo
+from forge.durable.store.rows import FINE, SINGLE_CALL, Mark, Question, RunInfo
 from forge.permissions.questions import request_text
 from forge.project.runs.durable_runs import build_request
 
@@ -20,7 +19,7 @@ MOST_UP = 50  # runs above one
 RERUN_OF = "rerun_of"  # in a run's scope: the run that it repeats
 
 
-def run_shape(run: RunInfo, *, whole: bool = False) -> dict[str, Any]:
+def run_shape(run: RunInfo, *, whole: bool = False, mark: Mark | None = None) -> dict[str, Any]:
     result: Mapping[str, Any] = run.result or {}
     spent: Mapping[str, Any] = result or run.spent
     error = result.get("error")
@@ -37,8 +36,10 @@ def run_shape(run: RunInfo, *, whole: bool = False) -> dict[str, Any]:
         "turns": spent.get("turns", 0),
         "calls": spent.get("calls", 0),
         "usage": spent.get("usage", {}),
-        "cost": result.get("cost"),
+        "cost": result.get("cost", run.spent.get("cost")),
         "seconds": run.spent.get("seconds", 0.0),
+        "user": str(run.scope.get("user", "")),
+        "mark": asdict(mark) if mark is not None else None,
         "rerun_of": str(run.scope.get(RERUN_OF, "")),
         "can": _can(run),
     }
@@ -46,7 +47,7 @@ def run_shape(run: RunInfo, *, whole: bool = False) -> dict[str, Any]:
 
 _PLAIN = (
     "id agent session tenant queue priority version status segment parent parent_call worker created updated"
-    " cancelling".split()
+    " cancelling waited model".split()
 )
 
 

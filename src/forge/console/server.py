@@ -20,6 +20,7 @@ from forge.console.api import memory as memory_pages
 from forge.console.api import policy as policy_pages
 from forge.console.api import project as project_pages
 from forge.console.api import questions as question_pages
+from forge.console.api import run_list as list_pages
 from forge.console.api import runs as run_pages
 from forge.console.api import schedules as schedule_pages
 from forge.console.api import sessions as session_pages
@@ -37,7 +38,8 @@ GET: dict[str, Answering] = {
     "/api/overview": project_pages.show_overview,
     "/api/questions": question_pages.list_questions,
     "/api/questions/{id}": question_pages.show_question,
-    "/api/runs": run_pages.list_runs,
+    "/api/runs": list_pages.list_runs,
+    "/api/cases": list_pages.download_cases,
     "/api/runs/{id}": run_pages.show_run,
     "/api/runs/{id}/events": run_pages.show_events,
     "/api/runs/{id}/events/{number:int}": run_pages.show_event,
@@ -65,6 +67,10 @@ POST: dict[str, Answering] = {
     "/api/questions/{id}/check": question_pages.check_answer,
     "/api/runs": run_pages.begin_run,
     "/api/runs/migrate": run_pages.migrate_runs,
+    "/api/runs/questions": list_pages.list_selected_questions,
+    "/api/runs/retry": list_pages.retry_runs,
+    "/api/runs/delete": list_pages.delete_runs,
+    "/api/runs/{id}/mark": list_pages.mark_answer,
     "/api/runs/{id}/cancel": run_pages.cancel_run,
     "/api/runs/{id}/resume": run_pages.resume_run,
     "/api/runs/{id}/answer": run_pages.answer_run,

@@ -28,11 +28,9 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import Message, ToolCall
 from forge.core.plain_values import brief
 from forge.durable.client import new_run_id
-from forge.durable.engine.children import SINGLE_CALL
 from forge.durable.store import RunStore
-from forge.durable.store.find import COLUMNS, run_info
 from forge.durable.store.heartbeats import list_workers
-from forge.durable.store.rows import INITIAL_MESSAGES, MODEL, OVER, RunInfo
+from forge.durable.store.rows import INITIAL_MESSAGES, MODEL, OVER, SINGLE_CALL, RunInfo
 from forge.durable.store.tables import runs
 from forge.project.runs.durable_runs import store_in_session
 from forge.project.runs.sessions import session_store
@@ -40,51 +38,9 @@ from forge.workspace.history.tracking import SessionState
 
 log = logging.getLogger("forge.console")
 
-SEARCHED = 5_000  # runs, the newest
-MOST_RUNS = 200  # runs of a page
 MOST_EVENTS = 5_000
 MOST_MESSAGES = 1_000
 MOST_CHANGES = 200
-
-
-def list_runs(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
-    limit = request.number("limit", 50, 1, MOST_RUNS)
-    query = sa.select(*COLUMNS).where(runs.c.parent == "").order_by(runs.c.created.desc(), runs.c.id.desc())
-    for condition in _conditions(request):
-        query = query.where(condition)
-    rows = console.runs.store.database.read(lambda connection: connection.execute(query.limit(limit + 1)).all())
-    found = [run_info(row) for row in rows[:limit]]
-    following = f"{found[-1].created!r} {found[-1].id}" if len(rows) > limit else ""
-    names = sa.select(runs.c.agent).distinct().limit(100)
-    agents = console.runs.store.database.read(lambda connection: sorted(connection.execute(names).scalars()))
-    return {"runs": [run_shape(run) for run in found], "next": following, "agents": agents}
-
-
-def _conditions(request: ApiRequest) -> list[sa.ColumnElement[bool]]:
-    c = runs.c
-    made: list[sa.ColumnElement[bool]] = []
-    if statuses := [one for one in request.text("status").split(",") if one]:
-        made.append(c.status.in_(statuses))
-    made += [c[name] == request.text(name) for name in ("agent", "session") if request.text(name)]
-    if kind := request.text("kind"):
-        is_call = sa.type_coerce(c.scope, sa.Text).contains(f'"{SINGLE_CALL}":true')
-        made.append(is_call if kind == "call" else sa.not_(is_call))
-    if text := request.text("text").strip():
-        newest = sa.select(c.id).where(c.parent == "").order_by(c.created.desc()).limit(SEARCHED)
-        places = (c.prompt, c.id, c.session, sa.func.coalesce(sa.type_coerce(c.result, sa.Text), ""))
-        made += [
-            c.id.in_(newest),
-            sa.or_(*(sa.type_coerce(one, sa.Text).icontains(text, autoescape=True) for one in places)),
-        ]
-    if before := request.text("before"):
-        created, _, name = before.partition(" ")
-        try:
-            moment = float(created)
-        except ValueError:
-            hint = "Send the `next` of the page before."
-            raise ToolError("before is not a cursor of this list", ErrorKind.VALIDATION, hint) from None
-        made.append(sa.or_(c.created < moment, sa.and_(c.created == moment, c.id < name)))
-    return made
 
 
 def show_run(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
@@ -94,7 +50,7 @@ def show_run(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
     known = {one.id: one for one in (run, *below)}
     questions = [one for run_id in ids for one in store.questions(run_id, open=False)]
     return {
-        **run_shape(run, whole=True),
+        **run_shape(run, whole=True, mark=store.marks([run.id]).get(run.id)),
         "children": [run_shape(one) for one in below],
         "questions": [question_shape(console, one, known) for one in questions],
         "files": [{"run": run_id, "name": name, "size": size} for run_id in ids for name, size in store.files(run_id)],
@@ -206,11 +162,16 @@ def cancel_run(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
 
 def resume_run(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
     run = console.runs.get(request.path["id"])
+    check_version(console, run)
+    say = request.body_text("say", needed=False)
+    return _run_state(console, console.runs.resume(run.id, say or None))
+
+
+def check_version(console: ConsoleState, run: RunInfo) -> None:
+    """Raises `ToolError` for a run that workers of another version take."""
     if run.version != console.version:
         message = f"run {run.id} belongs to version {run.version} of the project, and this is {console.version}"
         raise ToolError(message, ErrorKind.USER, f"Move it to this version: forge runs migrate {run.id}")
-    say = request.body_text("say", needed=False)
-    return _run_state(console, console.runs.resume(run.id, say or None))
 
 
 def send_message(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
@@ -23,7 +23,8 @@ from forge.durable.store import RunStore
 from forge.durable.store.check_input import check_messages, check_name, check_new, check_text, check_words
 from forge.durable.store.encoding import object_of, run_result
 from forge.durable.store.heartbeats import UnattendedWarning, has_worker
-from forge.durable.store.rows import MODEL, OVER, TAKES, NewRun, Question, RunInfo, Wait
+from forge.durable.store.marks import RunMarked
+from forge.durable.store.rows import FINE, MODEL, OVER, TAKES, Mark, NewRun, Question, RunInfo, Wait
 from forge.workspace.state.store import StoreError
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 PAGE = 200  # runs that are read at once
 VERSION = "0"  # the default version of applications and workers
-
-FINE = ("answer", "task_completion", "converse", "question")
 
 Infos = list[RunInfo]  # named here, because runs have a `list` of their own
 Messages = list[Message]
@@ -238,6 +237,17 @@ class Runs:
         if run.status == "waiting" and is_ready(self.store, run):
             return self._start(self.store.advance(run.id, from_segment=run.segment) or self.get(run.id))
         return run
+
+    def mark(self, run_id: str, verdict: str, note: str = "", by: str = "person") -> RunMarked:
+        """Marks the answer of a run that is over as "good" or "bad", with a note; "" removes the mark.
+
+        The mark is stored beside the run, and the event that it returns is stored among the run's events.
+        """
+        return self.store.mark(run_id, verdict, note, by)
+
+    def marks(self, run_ids: Collection[str]) -> dict[str, Mark]:
+        """Returns the marks of these runs, by run; omits runs without a mark."""
+        return self.store.marks(run_ids)
 
     def cancel(self, run_id: str) -> RunInfo:
         """Stops a run and its sub-runs. The worker of a running one stops it within seconds."""

@@ -17,10 +17,8 @@ from forge.durable.engine.attempt import Attempt
 from forge.durable.engine.queues import offer_queue
 from forge.durable.engine.tracing import carrier
 from forge.durable.store.encoding import result_from_json, run_result
-from forge.durable.store.rows import INITIAL_MESSAGES, NewRun, RunInfo
+from forge.durable.store.rows import INITIAL_MESSAGES, SINGLE_CALL, NewRun, RunInfo
 from forge.permissions.labels.settings import current_provenance
-
-SINGLE_CALL = "only_call"  # in a run's scope: it runs its one open call, without a model
 
 
 async def delegate(attempt: Attempt, ctx: ToolContext, order: Order) -> ToolResult:

@@ -24,7 +24,7 @@ from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
 from forge.durable.engine.attempt import Attempt, end_tasks
-from forge.durable.engine.children import SINGLE_CALL, delegate, run_call_remotely
+from forge.durable.engine.children import delegate, run_call_remotely
 from forge.durable.engine.reconcile import (
     ask_tool,
     describe_intent,
@@ -36,7 +36,7 @@ from forge.durable.engine.reconcile import (
 )
 from forge.durable.engine.scripts import StoredJournals, is_spilled
 from forge.durable.store.encoding import result_from_json, result_to_json
-from forge.durable.store.rows import Wait
+from forge.durable.store.rows import SINGLE_CALL, Wait
 from forge.pipeline.limit_calls import Isolate, LimitTime
 from forge.tools.run_code.journal import KeepsJournal
 

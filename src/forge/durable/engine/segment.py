@@ -29,7 +29,6 @@ from forge.core.plain_values import text_of
 from forge.core.result import Failure
 from forge.durable.engine.agents import find_agent
 from forge.durable.engine.attempt import Attempt, LostSegment, Stopped, WorkerContext, current
-from forge.durable.engine.children import SINGLE_CALL
 from forge.durable.engine.dbos_private import NoOutcome, list_recorded_steps
 from forge.durable.engine.engine import running_engine
 from forge.durable.engine.executor import RecordedExecutor
@@ -43,7 +42,7 @@ from forge.durable.engine.wait_tool import WAITED, remember_waits
 from forge.durable.store.attempts import Begun
 from forge.durable.store.database import is_away
 from forge.durable.store.encoding import result_of, result_to_json
-from forge.durable.store.rows import MODEL, SPENT_BEFORE_RESUME, Ending, Outcome, RunInfo, Wait
+from forge.durable.store.rows import MODEL, SINGLE_CALL, SPENT_BEFORE_RESUME, Ending, Outcome, RunInfo, Wait
 
 LOST = "lost"  # another worker runs the segment
 
@@ -229,6 +228,7 @@ class DrivenSegment:
             "priced_cost": self.spent.priced_cost,
             "cost": self.spent.cost(price_for(self.agent.limits, self.agent.provider), self.conversation.paid),
             "seconds": round(self.spent.seconds, 3),
+            MODEL: self.agent.model,
             "meta": self.meta,
             SPENT_BEFORE_RESUME: self.before,
             WAITED: remember_waits([dict(wait.detail) for wait in waits if wait.kind == "time"]),

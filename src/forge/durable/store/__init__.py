@@ -12,14 +12,14 @@ from typing import Any, Self, TypeVar
 import sqlalchemy as sa
 
 from forge.core.messages import Message
-from forge.durable.store import attempts, check_input, events, inbox, questions
+from forge.durable.store import attempts, check_input, events, inbox, marks, questions
 from forge.durable.store import find as _find
 from forge.durable.store import run_lifecycle as run_rows
 from forge.durable.store.database import PATIENCE, Database
 from forge.durable.store.events import NewEvents, SegmentKey
 from forge.durable.store.migrate import prepare, refuse_newer, update
 from forge.durable.store.remove import remove_run
-from forge.durable.store.rows import NewRun, Outcome, Question, RunInfo, Status, Wait
+from forge.durable.store.rows import Mark, NewRun, Outcome, Question, RunInfo, Status, Wait
 from forge.durable.store.tables import runs
 from forge.workspace.state.store import StoreError
 
@@ -112,14 +112,21 @@ class RunStore:
         session: str | None = None,
         parent: str | None = None,
         user: str | None = None,
+        model: str | None = None,
+        failure: str | None = None,
+        mark: str | None = None,
+        cost: float | None = None,
+        kind: str | None = None,
         text: str | None = None,
         since: float | None = None,
         until: float | None = None,
         before: tuple[float, str] | None = None,
         limit: int = 100,
     ) -> Infos:
-        """Lists runs, the newest first. `parent=""`: only runs that no other run started. `text`: in the prompt, the id
-        or the session. `since`, `until`: when they were created. `before`: `created` and id of the last known run.
+        """Lists runs, the newest first. `parent=""`: only runs that no other run started. `failure`: the reason of a
+        bad end, the kind of its error, or "any". `mark`: "good", "bad", "any" or "none". `cost`: at least so
+        much. `kind`: "chat" or "call". `text`: in the prompt, the id, the session or the answer. `since`, `until`: when
+        they were created. `before`: `created` and id of the last known run.
         """
         wanted = _find.RunFilter(
             status=status,
@@ -129,12 +136,32 @@ class RunStore:
             session=session,
             parent=parent,
             user=user,
+            model=model,
+            failure=failure,
+            mark=mark,
+            cost=cost,
+            kind=kind,
             text=text,
             since=since,
             until=until,
             before=before,
         )
         return self.database.read(lambda connection: _find.list_runs(connection, wanted, limit))
+
+    def list_page(self, wanted: _find.RunFilter, limit: int, looked: int = 5_000) -> _find.RunPage:
+        """Lists a page of the runs that no other run started; looks at so many of them, however many are stored."""
+        return self.database.read(lambda connection: _find.list_page(connection, wanted, limit, looked))
+
+    def mark(self, run_id: str, verdict: str, note: str = "", by: str = "person") -> marks.RunMarked:
+        """Marks the answer of a run that is over as "good" or "bad"; "" withdraws the mark."""
+        check_input.check_lookup(run_id)
+        marks.check_mark(verdict, note, by)
+        self.update()
+        return self.database.write(lambda connection: marks.mark_run(connection, run_id, verdict, note, by))
+
+    def marks(self, run_ids: Collection[str]) -> dict[str, Mark]:
+        """Returns the marks of these runs, by run; omits runs without a mark."""
+        return self.database.read(lambda connection: marks.marks_of(connection, run_ids))
 
     def list_asking(self, limit: int, after: tuple[float, str] | None = None) -> Infos:
         """Lists runs that wait for an answer in words, the oldest first. `after`: `updated` and the id of the last one

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 from forge.agent.result import RunResult
@@ -11,7 +12,7 @@ from forge.core.errors import ErrorKind
 from forge.core.messages import Message, Usage, list_in, text_in
 from forge.core.plain_values import brief, plain, sendable
 from forge.core.result import Attachment, Failure, ToolResult, read_labels
-from forge.durable.store.rows import INITIAL_MESSAGES, RunInfo, Wait
+from forge.durable.store.rows import FINE, INITIAL_MESSAGES, MODEL, RunInfo, Wait
 
 
 def result_to_json(result: ToolResult) -> dict[str, Any]:
@@ -123,6 +124,27 @@ def _flag(wire: Mapping[str, Any], name: str) -> bool:
 
 
 # Encodes and decodes the stored results of runs.
+
+
+def figures_of(scope: Any, spent: Any, result: Any) -> dict[str, Any]:
+    """Returns the columns of a run that repeat values of these, for filters and sums."""
+    scope, spent, result = (one if isinstance(one, Mapping) else {} for one in (scope, spent, result))
+    error, reason, usage = result.get("error"), str(result.get("reason", "")), spent.get("usage")
+    usage = usage if isinstance(usage, Mapping) else {}
+    failure = str(error.get("kind", reason)) if isinstance(error, Mapping) else "" if reason in FINE else reason
+    cost = result.get("cost") if result.get("cost") is not None else spent.get("cost")
+    return {
+        "model": str(spent.get(MODEL) or scope.get(MODEL) or ""),
+        "user": str(scope.get("user") or ""),
+        "failure": failure,
+        "cost": float(cost) if isinstance(cost, int | float) else None,
+        "worked": _number(spent.get("seconds")),
+        **{name: int(_number(usage.get(name))) for name in ("input", "output", "cached")},
+    }
+
+
+def _number(value: Any) -> float:
+    return value if isinstance(value, int | float) and isfinite(value) else 0.0
 
 
 def result_of(result: RunResult) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from forge.core.messages import Message, import_message
 from forge.core.plain_values import brief
 from forge.durable.store.check_input import is_id
 from forge.durable.store.encoding import wait_from_json
-from forge.durable.store.rows import SCHEDULED, RunInfo
-from forge.durable.store.tables import Json, messages, runs
+from forge.durable.store.rows import SCHEDULED, SINGLE_CALL, RunInfo
+from forge.durable.store.tables import IS_ROOT, marks, messages, runs
 from forge.workspace.state.store import StoreError
 
 MOST_ROWS = 1_000_000  # rows at once
@@ -118,7 +118,12 @@ class RunFilter(NamedTuple):
     session: str | None = None
     parent: str | None = None  # "": only runs that no other run started
     user: str | None = None  # of the run's scope
-    text: str | None = None  # in the prompt, the id or the session, in upper or lower case
+    model: str | None = None
+    failure: str | None = None  # why it did not end well: "any", the reason of its end, or the kind of its error
+    mark: str | None = None  # "good", "bad", "any" or "none"
+    cost: float | None = None  # it cost at least so much
+    kind: str | None = None  # "chat": a run of an agent; "call": a single call of a tool
+    text: str | None = None  # in the prompt, the id, the session or the answer, in upper or lower case
     since: float | None = None  # when it was created: seconds since 1970
     until: float | None = None  # … and before then
     before: tuple[float, str] | None = None  # `created` and id of the last run of the page before
@@ -127,35 +132,67 @@ class RunFilter(NamedTuple):
 def list_runs(connection: sa.Connection, wanted: RunFilter, limit: int) -> list[RunInfo]:
     """Lists runs, the newest first."""
     c = runs.c
-    query = sa.select(*COLUMNS).order_by(c.created.desc(), c.id.desc()).limit(clamp_limit(limit))
-    for name in ("status", "agent", "queue", "tenant", "session", "parent"):
+    query = sa.select(*COLUMNS).where(*_conditions(wanted)).order_by(c.created.desc(), c.id.desc())
+    return [run_info(row) for row in connection.execute(query.limit(clamp_limit(limit)))]
+
+
+class RunPage(NamedTuple):
+    """Runs, the newest first, and the `before` of the next page. None: there are no older runs."""
+
+    runs: list[RunInfo]
+    following: tuple[float, str] | None
+
+
+def list_page(connection: sa.Connection, wanted: RunFilter, limit: int, looked: int) -> RunPage:
+    """Lists some of the runs that no other run started. It looks at so many runs, however many are stored: a page may
+    have fewer runs than asked for, or none, and still a next page.
+    """
+    c, newest_first = runs.c, (runs.c.created.desc(), runs.c.id.desc())
+    times = RunFilter(since=wanted.since, until=wanted.until, before=wanted.before)
+    window = sa.select(c.created, c.id).where(IS_ROOT, *_conditions(times)).order_by(*newest_first)
+    last = connection.execute(window.offset(looked - 1).limit(1)).first()
+    query = sa.select(*COLUMNS).where(IS_ROOT, *_conditions(wanted._replace(parent=None))).order_by(*newest_first)
+    if last is not None:
+        query = query.where(c.created >= last.created, sa.or_(c.created > last.created, c.id >= last.id))
+    found = [run_info(row) for row in connection.execute(query.limit(limit + 1))]
+    if len(found) > limit:
+        return RunPage(found[:limit], (found[limit - 1].created, found[limit - 1].id))
+    return RunPage(found, None if last is None else (last.created, last.id))
+
+
+def _conditions(wanted: RunFilter) -> list[sa.ColumnElement[bool]]:
+    c = runs.c
+    made: list[sa.ColumnElement[bool]] = []
+    for name in ("status", "agent", "queue", "tenant", "session", "parent", "user", "model"):
         value = getattr(wanted, name)
         if isinstance(value, str):
-            query = query.where(c[name] == value)
+            made.append(c[name] == value)
         elif value is not None:
-            query = query.where(c[name].in_(value))
-    if wanted.user is not None:
-        query = query.where(_is_of_user(connection, wanted.user))
+            made.append(c[name].in_(value))
+    if wanted.failure is not None:
+        made.append(c.failure != "" if wanted.failure == "any" else c.failure == wanted.failure)
+    if wanted.mark is not None:
+        is_marked = sa.exists().where(marks.c.run == c.id, marks.c.verdict.in_(_VERDICTS.get(wanted.mark, ())))
+        made.append(sa.not_(is_marked) if wanted.mark == "none" else is_marked)
+    if wanted.cost is not None:
+        made.append(c.cost >= wanted.cost)
+    if wanted.kind is not None:
+        is_call = sa.type_coerce(c.scope, sa.Text).contains(f'"{SINGLE_CALL}":true')
+        made.append(is_call if wanted.kind == "call" else sa.not_(is_call))
     if wanted.text:
-        places = (c.prompt, c.id, c.session)
-        query = query.where(
-            sa.or_(*(sa.type_coerce(one, sa.Text).icontains(wanted.text, autoescape=True) for one in places))
-        )
+        places = (c.prompt, c.id, c.session, sa.func.coalesce(sa.type_coerce(c.result, sa.Text), ""))
+        made.append(sa.or_(*(sa.type_coerce(one, sa.Text).icontains(wanted.text, autoescape=True) for one in places)))
     if wanted.since is not None:
-        query = query.where(c.created >= wanted.since)
+        made.append(c.created >= wanted.since)
     if wanted.until is not None:
-        query = query.where(c.created < wanted.until)
+        made.append(c.created < wanted.until)
     if wanted.before is not None:
         moment, name = wanted.before
-        query = query.where(sa.or_(c.created < moment, sa.and_(c.created == moment, c.id < name)))
-    return [run_info(row) for row in connection.execute(query)]
+        made += [c.created <= moment, sa.or_(c.created < moment, c.id < name)]  # so an index finds where it begins
+    return made
 
 
-def _is_of_user(connection: sa.Connection, user: str) -> sa.ColumnElement[bool]:
-    """Compares the user in the stored scope byte by byte, without JSON functions, which refuse some texts."""
-    find = sa.func.instr if connection.dialect.name == "sqlite" else sa.func.strpos
-    stored = Json().process_bind_param({"user": user}, connection.dialect) or ""
-    return find(sa.type_coerce(runs.c.scope, sa.Text), stored[1:-1]) > 0
+_VERDICTS = {"good": ("good",), "bad": ("bad",), "any": ("good", "bad"), "none": ("good", "bad")}
 
 
 def list_scheduled(connection: sa.Connection, schedule: str | None, limit: int) -> list[RunInfo]:

@@ -9,11 +9,13 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from forge.core.errors import ErrorKind
 from forge.durable.store.database import Database, is_forbidden, no_rights_error
-from forge.durable.store.tables import RELEASED, VERSION, create_tables, metadata, versions
+from forge.durable.store.encoding import figures_of
+from forge.durable.store.tables import ADDED, RELEASED, VERSION, create_tables, metadata, questions, runs, versions
 from forge.workspace.state.store import StoreError
 
 PART = "runs"
 _MIGRATING = 0x666F726765  # advisory lock for changing tables
+_AT_ONCE = 500  # rows that are read at once
 
 Migration = Callable[[sa.Connection], None]
 
@@ -96,8 +98,28 @@ def _create_tables(connection: sa.Connection) -> None:
     create_tables(connection, metadata)
 
 
+def _add_figures(connection: sa.Connection) -> None:
+    """Adds the marks, and the columns of runs that a query filters and adds up, filled for the runs that are stored."""
+    create_tables(connection, metadata)
+    known = {column["name"] for column in sa.inspect(connection).get_columns(runs.name)}
+    missing = [column for column in ADDED if column.name not in known]
+    for column in missing:
+        declared = sa.schema.CreateColumn(column).compile(dialect=connection.dialect)
+        connection.exec_driver_sql(f"ALTER TABLE {runs.name} ADD COLUMN {declared}")
+    for index in (*runs.indexes, *questions.indexes):
+        index.create(connection, checkfirst=True)
+    after: str | None = "" if missing else None
+    while after is not None:
+        query = sa.select(runs.c.id, runs.c.scope, runs.c.spent, runs.c.result).where(runs.c.id > after)
+        rows = connection.execute(query.order_by(runs.c.id).limit(_AT_ONCE)).all()
+        for row in rows:
+            change = sa.update(runs).where(runs.c.id == row.id)
+            connection.execute(change.values(figures_of(row.scope, row.spent, row.result)))
+        after = rows[-1].id if len(rows) == _AT_ONCE else None
+
+
 # the version of the tables is how many of these have run; the second adds the tables of queues
-MIGRATIONS: tuple[Migration, ...] = (_create_tables, _create_tables)
+MIGRATIONS: tuple[Migration, ...] = (_create_tables, _create_tables, _add_figures)
 assert len(MIGRATIONS) == VERSION
 
 

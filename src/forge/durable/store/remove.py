@@ -14,6 +14,7 @@ from forge.durable.store.tables import (
     events,
     files,
     intents,
+    marks,
     messages,
     questions,
     runs,
@@ -22,7 +23,7 @@ from forge.durable.store.tables import (
 from forge.workspace.state.store import StoreError
 
 AT_ONCE = 500  # rows in one statement
-_PARTS = (messages, questions, events, files, background, intents, segments)
+_PARTS = (messages, questions, events, files, background, intents, segments, marks)
 
 Family = list[tuple[str, int]]  # runs with the numbers of their last segments
 
@@ -52,6 +53,24 @@ def files_of(connection: sa.Connection, family: Family) -> list[str]:
     portions = _portions([name for name, _ in family])
     queries = [sa.select(files.c.name).where(files.c.run.in_(some)) for some in portions]
     return [name for query in queries for name in connection.execute(query).scalars()]
+
+
+def count_parts(connection: sa.Connection, run_ids: list[str]) -> dict[str, int]:
+    """Counts what would be removed with these runs: `started` are runs that they started, `bytes` those of files."""
+    family = [name for name, _ in family_of(connection, [(one, 0) for one in run_ids])]
+    counts = dict.fromkeys(("started", "events", "questions", "files", "bytes", "marks"), 0)
+    counts["started"] = len(family) - len(run_ids)
+    for some in _portions(family):
+        for name, table, value in (
+            ("events", events, sa.func.coalesce(sa.func.sum(events.c.size), 0)),
+            ("questions", questions, sa.func.count()),
+            ("files", files, sa.func.count()),
+            ("bytes", files, sa.func.coalesce(sa.func.sum(files.c.size), 0)),
+            ("marks", marks, sa.func.count()),
+        ):
+            query = sa.select(value).select_from(table).where(table.c.run.in_(some))
+            counts[name] += int(connection.execute(query).scalar_one())
+    return counts
 
 
 def find_started_again(connection: sa.Connection, family: Family) -> list[tuple[str, int, int]]:

@@ -13,11 +13,13 @@ Ending = Literal["finished", "failed", "cancelled", "waiting", "go_on"]
 
 OPEN: tuple[Status, ...] = ("queued", "running")  # the segment has not ended
 OVER: tuple[Status, ...] = ("finished", "failed", "cancelled")
+FINE = ("answer", "task_completion", "converse", "question")  # reasons of runs that ended well
 
 SCHEDULED = "sched-"  # prefix of the ids of scheduled runs
 COVERS = "covers"  # in a stored question: digests of what "always" would allow, one for each part
 TAKES = "takes"  # in a stored question: the schema of the tool's arguments, to check edited ones
-MODEL = "model"  # in a run's scope: the requested model
+MODEL = "model"  # in a run's scope: the requested model; in its spent: the model that it used last
+SINGLE_CALL = "only_call"  # in a run's scope: it runs its one open call, without a model
 INITIAL_MESSAGES = "heard"  # in a run's scope: how many messages of an earlier conversation it began with
 SEAL = "seal"  # in a stored question and in a stored answer: the keyed digest that only Forge can write
 SPENT_BEFORE_RESUME = "before"  # key in a run's spent: its usage at the last resume
@@ -79,10 +81,22 @@ class RunInfo:
     updated: float
     cancelling: bool  # cancellation was requested, and it is still running
     result: Mapping[str, Any] | None  # once it is over
+    waited: float = 0.0  # seconds that it has waited, without the present wait
+    model: str = ""  # that it used last, or was asked to use
 
     @property
     def is_over(self) -> bool:
         return self.status in OVER
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a person thinks of the answer of a run."""
+
+    verdict: str  # "good" or "bad"
+    note: str
+    by: str
+    at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

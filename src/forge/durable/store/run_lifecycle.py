@@ -15,7 +15,7 @@ from forge.durable.store import inbox
 from forge.durable.store.attempts import is_lost
 from forge.durable.store.check_input import check_new
 from forge.durable.store.database import seal_row
-from forge.durable.store.encoding import object_of, wait_to_json
+from forge.durable.store.encoding import figures_of, object_of, wait_to_json
 from forge.durable.store.events import insert_events, lock_events
 from forge.durable.store.find import COLUMNS, clamp_limit, find_run, insert_into, insert_rows, last_turn, now, run_info
 from forge.durable.store.rows import OPEN, OVER, SEAL, SPENT_BEFORE_RESUME, NewRun, Outcome, RunInfo, Status, Wait
@@ -53,6 +53,7 @@ def make_run(connection: sa.Connection, run: NewRun) -> RunInfo:
         "result": None,
         "look": moment,
         "attempt": "",
+        **figures_of(run.scope, {}, None),
     }
     new = connection.execute(
         insert_into(connection, runs).values(values).on_conflict_do_nothing().returning(*COLUMNS)
@@ -211,8 +212,11 @@ def change_run(
         "result": None if result is None else object_of(result),
         "cancelling": False,
         "updated": moment,
+        **figures_of(run.scope, spent, result),
         "look": moment if status == "queued" else moment + GRACE if status in OVER and run.parent else _wake(waits),
     }
+    if run.status == "waiting":
+        values["waited"] = runs.c.waited + moment - runs.c.updated
     after = run_info(connection.execute(change.values(values).returning(*COLUMNS)).one())
     if after.is_over and after.parent:
         wake_soon(connection, after.parent)

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from forge.core.plain_values import is_sendable, plain
 
-VERSION = 2  # of these tables
+VERSION = 3  # of these tables
 RELEASED = VERSION  # the version that the first release has: it works with tables of the version before and after it
 
 _ESCAPED = "\x01"  # prefix of a text stored as JSON
@@ -105,7 +105,18 @@ runs = sa.Table(
     sa.Column("result", Json),
     sa.Column("look", Seconds),  # when to check it: its wait ends, or its workflow may be missing
     sa.Column("attempt", sa.Text, nullable=False),  # the attempt that runs it, or ran it last
+    sa.Column("waited", Seconds, nullable=False, server_default="0"),  # seconds it has waited, without the present wait
+    # copies from `scope`, `spent` and `result`, which a query can filter and add up
+    sa.Column("model", AnyText, nullable=False, server_default=""),
+    sa.Column("user", AnyText, nullable=False, server_default=""),
+    sa.Column("failure", AnyText, nullable=False, server_default=""),  # why it did not end well: a reason, or a kind
+    sa.Column("cost", sa.Double),
+    sa.Column("worked", Seconds, nullable=False, server_default="0"),
+    sa.Column("input", Number, nullable=False, server_default="0"),  # tokens
+    sa.Column("output", Number, nullable=False, server_default="0"),
+    sa.Column("cached", Number, nullable=False, server_default="0"),
 )
+ADDED = [runs.c[name] for name in "waited model user failure cost worked input output cached".split()]  # in version 3
 sa.Index("forge_runs_created", runs.c.created)
 sa.Index("forge_runs_status", runs.c.status, runs.c.created)
 sa.Index("forge_runs_session", runs.c.session, runs.c.created)
@@ -114,6 +125,9 @@ sa.Index("forge_runs_look", runs.c.status, runs.c.look)
 # a literal, not a parameter: only then a query uses the partial index
 HAS_PARENT = runs.c.parent != sa.literal_column("''")
 sa.Index("forge_runs_parent", runs.c.parent, sqlite_where=HAS_PARENT)
+IS_ROOT = runs.c.parent == sa.literal_column("''")  # no other run started it
+sa.Index("forge_runs_roots", runs.c.created, runs.c.id, sqlite_where=IS_ROOT)
+sa.Index("forge_runs_ended", runs.c.updated, sqlite_where=IS_ROOT)
 
 segments = sa.Table(
     "forge_segments",
@@ -183,6 +197,18 @@ _is_always = questions.c.always.is_not(None)
 sa.Index("forge_questions_always", questions.c.run, sqlite_where=_is_always)
 _is_open = questions.c.answered.is_(None)
 sa.Index("forge_questions_open", questions.c.asked, sqlite_where=_is_open)
+
+sa.Index("forge_questions_asked", questions.c.asked)
+
+marks = sa.Table(
+    "forge_marks",
+    metadata,
+    sa.Column("run", AnyText, primary_key=True),
+    sa.Column("verdict", sa.Text, nullable=False),  # good or bad; "": the mark was withdrawn
+    sa.Column("note", AnyText, nullable=False),
+    sa.Column("by", AnyText, nullable=False),
+    sa.Column("at", Seconds, nullable=False),
+)
 
 events = sa.Table(
     "forge_events",
