@@ -52,6 +52,7 @@ TOPICS = {
     """,
     "Evaluation": """
         evaluation.evaluate evaluation.EvalCase evaluation.EvalExpect evaluation.EvalReport evaluation.EvalRun
+        evaluation.read_marked
         evaluation.read_cases
     """,
     "Runs that survive": "DurableAgent DurableResult Runs Waiting WorkerSettings",

@@ -135,3 +135,24 @@ def test_ctrl_c_prints_the_table_so_far(cases, workspace):
     assert "reads the note  1/1 100 %" in out.decode()
     assert "takes long      not run" in out.decode()
     assert "Interrupted" in err.decode()
+
+
+def test_marked_runs_are_cases(here, workspace):
+    pytest.importorskip("dbos")
+    (workspace / "notes.txt").write_text("Buy milk.")
+    (workspace / "script.json").write_text(
+        json.dumps([{"call": "file_read", "arguments": {"path": "notes.txt"}}, "Buy milk."])
+    )
+    model = ("--model", "scripted:script.json")
+    none = here("eval", "--from-marked", "any", *model)
+    assert (none.code, "no run is marked" in none.err) == (2, True)
+    assert here("run", "--durable", "What is in notes.txt?", *model).code == 0
+    (run,) = here("runs", "list", "--json").json["runs"]
+    here("runs", "mark", run["id"], "good")
+    passed = here("eval", "--from-marked", "good", *model)
+    assert (passed.code, run["id"] in passed.out) == (0, True)
+    assert here("eval", "--from-marked", "bad", *model).code == 2
+    here("runs", "mark", run["id"], "bad", "--note", "too short")
+    failed = here("eval", "--from-marked", "any", *model)  # the same answer again
+    assert (failed.code, "Buy milk." in failed.err) == (1, True)
+    assert here("eval", *model).code == here("eval", "cases.yaml", "--from-marked", "any").code == 2

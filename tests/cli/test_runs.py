@@ -20,6 +20,7 @@ import pytest
 import sqlalchemy as sa
 
 from forge.core.errors import ToolError
+from forge.evaluation import read_cases
 from forge.workspace.state import state_directory
 from tests.cli.conftest import Ended, start
 from tests.cli.scripts import call, script
@@ -422,10 +423,13 @@ def stored(workspace: Path) -> Iterator[RunStore]:
                 queue="night" if number == 6 else "default",
             )
             day = datetime(2026, 11, 10 + number).timestamp()
+            figures = {"cost": number / 10, "model": f"m:{number % 2}", "failure": "timeout" if number == 4 else ""}
             status = ("finished", "failed", "queued")[number % 3]
             with runs.store.engine.begin() as connection:
                 change = sa.update(tables.runs).where(tables.runs.c.id == name).values(created=day, status=status)
-                connection.execute(change.values(updated=day, result=None if status == "queued" else {"reason": "x"}))
+                connection.execute(
+                    change.values(updated=day, result=None if status == "queued" else {"reason": "x"}, **figures)
+                )
         yield runs.store
 
 
@@ -442,6 +446,12 @@ def stored(workspace: Path) -> Iterator[RunStore]:
         (("--text", "BACKUP 4"), "4"),
         (("--text", "%"), ""),
         (("--tenant", "acme", "--status", "failed", "--agent", "main"), "1"),
+        (("--model", "m:1"), "531"),
+        (("--min-cost", "0.4"), "654"),
+        (("--failure", "timeout"), "4"),
+        (("--failure", "any", "--model", "m:1"), ""),
+        (("--mark", "any"), ""),
+        (("--mark", "none", "--min-cost", "0.6"), "6"),
     ],
 )
 def test_runs_are_filtered_by_date_queue_user_agent_and_text(
@@ -450,6 +460,25 @@ def test_runs_are_filtered_by_date_queue_user_agent_and_text(
     found = here("runs", "list", "--json", *flags).json
     assert [run["id"] for run in found["runs"]] == [f"r{number}" for number in wanted]
     assert found["next"] == ""
+
+
+def test_answers_are_marked_found_again_and_printed_as_cases(stored: RunStore, here: Any, tmp_path: Path) -> None:
+    empty = here("runs", "cases")
+    assert (empty.code, "there is no marked run" in empty.err) == (2, True)
+    assert "r1 is marked as bad" in here("runs", "mark", "r1", "bad", "--note", "too\x1b slow", "--by", "ada").err
+    assert here("runs", "mark", "r3", "good", "--json").json["verdict"] == "good"
+    assert [run["id"] for run in here("runs", "list", "--json", "--mark", "bad").json["runs"]] == ["r1"]
+    assert stored.marks(["r1"])["r1"].by == "ada"
+    assert '"by": "ada"' in here("audit", "--event", "run_marked").out
+    (tmp_path / "cases.yaml").write_text(here("runs", "cases", "--judged").out)
+    good, bad = read_cases(tmp_path / "cases.yaml")
+    assert (good.name, bad.name, "slow" in bad.expect.judge) == ("r3", "r1", True)
+    assert [one["name"] for one in here("runs", "cases", "--mark", "bad", "--json").json["cases"]] == ["r1"]
+    early = here("runs", "mark", "r2", "good")
+    assert (early.code, "no answer to mark yet" in early.err) == (2, True)
+    assert here("runs", "mark", "r1", "nice").code == 2
+    here("runs", "mark", "r1", "none")
+    assert [run["id"] for run in here("runs", "list", "--json", "--mark", "any").json["runs"]] == ["r3"]
 
 
 def test_a_list_of_runs_has_pages(stored: RunStore, here: Any) -> None:

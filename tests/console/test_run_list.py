@@ -121,9 +121,9 @@ async def test_every_one_of_10_000_runs_is_reached_and_a_page_reads_no_more_than
         database = console.home.runs.store
         looked = f"{database.list(limit=1)[0].created!r} r09999"
         plan = await read_plan(console, looked)
-        assert "forge_runs_roots" in plan
-        assert "TEMP B-TREE" not in plan
-        assert "Sort" not in plan
+        assert "forge_runs_roots" in plan or "forge_runs_created" in plan
+        for whole in ("TEMP B-TREE", "->  Sort", "Seq Scan", "SCAN forge_runs'"):
+            assert whole not in plan
 
 
 async def read_plan(console: Console, before: str) -> str:

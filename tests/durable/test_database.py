@@ -28,7 +28,7 @@ from forge.durable.client import Runs
 from forge.durable.store import RunStore, StoreError, migrate
 from forge.durable.store.heartbeats import list_workers
 from forge.durable.store.rows import NewRun, Outcome, Question
-from forge.durable.store.tables import VERSION, metadata, runs, versions
+from forge.durable.store.tables import ADDED, VERSION, metadata, runs, versions
 from forge.durable.worker.schedules import Schedules, fire_due
 from forge.schedules.schedule import Schedule, Source
 from tests.durable.working import ended, rested, script, working
@@ -395,6 +395,35 @@ def test_the_next_version_brings_the_tables_up_to_date(database: str, monkeypatc
             store.prepare()
             assert store.get("kept").id == "kept"
             assert _added(store) == (VERSION + 1, [])
+
+
+def test_tables_of_the_second_version_are_migrated_with_what_is_stored_in_them(database: str) -> None:
+    spent = {"cost": 0.5, "seconds": 3.0, "model": "m:x", "usage": {"input": 10, "output": 2, "cached": 4}}
+    failed = {"reason": "error", "error": {"kind": "timeout", "message": "late"}}
+    with RunStore(database) as store:
+        store.prepare()
+        for number in range(600):  # more than are read at once
+            store.create(NewRun(id=f"r{number:03}", scope={"user": "ada" if number == 599 else "bob"}))
+        store.begin("r000", 1, "w")
+        store.close_segment("r000", 1, Outcome(status="failed", messages=(), spent=spent, result=failed))
+        with store.engine.begin() as connection:
+            for index in ("forge_runs_roots", "forge_runs_ended", "forge_questions_asked"):
+                connection.exec_driver_sql(f"DROP INDEX {index}")
+            for column in ADDED:
+                connection.exec_driver_sql(f'ALTER TABLE forge_runs DROP COLUMN "{column.name}"')
+            connection.exec_driver_sql("DROP TABLE forge_marks")
+            connection.execute(sa.update(versions).values(version=2))
+    with RunStore(database) as store:  # reading alone
+        assert [run.id for run in store.list(user="ada")] == ["r599"]
+        wanted: tuple[dict[str, Any], ...] = ({"failure": "timeout"}, {"cost": 0.5}, {"model": "m:x"})
+        for one in wanted:
+            assert [run.id for run in store.list(**one)] == ["r000"]
+        with store.engine.begin() as connection:
+            query = sa.select(runs.c.worked, runs.c.input, runs.c.output, runs.c.cached).where(runs.c.id == "r000")
+            assert tuple(connection.execute(query).one()) == (3.0, 10, 2, 4)
+            assert connection.execute(sa.select(versions.c.version)).scalar_one() == VERSION
+            assert "forge_runs_roots" in {one["name"] for one in sa.inspect(connection).get_indexes("forge_runs")}
+        assert store.mark("r000", "bad", "late").by == "person"
 
 
 USES: dict[str, Callable[[RunStore], object]] = {

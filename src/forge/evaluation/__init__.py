@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from forge.evaluation.cases import EvalExpect as EvalExpect
     from forge.evaluation.cases import EvalRun as EvalRun
     from forge.evaluation.cases import read_cases as read_cases
+    from forge.evaluation.cases import read_marked as read_marked
     from forge.evaluation.report import EvalReport as EvalReport
     from forge.evaluation.run import evaluate as evaluate
 else:

@@ -11,12 +11,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from forge.core.arguments.names import near
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief
 from forge.core.yaml import Bounds, Unreadable, bounded_text, bounded_yaml, safe_loader
+
+if TYPE_CHECKING:
+    from forge.durable.client import Runs
 
 Check = Mapping[str, Any]
 """One evaluator: its name and its arguments, such as {"name": "Contains", "value": "milk"}."""
@@ -180,6 +183,39 @@ def read_cases(path: str | os.PathLike[str], *, skip_unsupported: bool = False) 
     except Unreadable as error:
         message = f"reading the cases of {str(file)!r}{f', line {error.line}' if error.line else ''}: {error.problem}"
         raise ToolError(message, ErrorKind.CONFIG, error.advice) from None
+
+
+def read_marked(
+    runs: Runs,
+    *,
+    mark: str = "any",
+    judged: bool = False,
+    workspace: str | os.PathLike[str] | None = None,
+    **wanted: Any,
+) -> list[EvalCase]:
+    """Returns stored runs whose answer a person marked as cases, the newest first.
+
+    A good run expects the tools that it called. A bad run expects another answer.
+
+    Args:
+        runs: the stored runs.
+        mark: "good", "bad" or "any".
+        judged: each case also expects that a judge agrees with the person and the note.
+        workspace: a directory that is copied to the workspace of each case.
+        wanted: further filters of `Runs.list`, such as `agent` or `since`.
+
+    Example:
+        >>> with Runs("sqlite:///runs.db") as runs:
+        ...     _ = runs.submit("Say hello.", run_id="r1"), runs.cancel("r1"), runs.mark("r1", "bad", by="ada")
+        ...     [case.prompt for case in read_marked(runs)]
+        ['Say hello.']
+    """
+    from forge.project.runs.marked_runs import marked_cases  # stored runs are an extra
+
+    found = marked_cases(runs, mark=mark, judged=judged, **wanted)
+    copied = Path(workspace) if workspace is not None else None
+    cases = [_case(one, number, Path(), {}, []) for number, one in enumerate(found, 1)]
+    return [replace(case, workspace=copied) for case in cases]
 
 
 def _load(file: Path) -> Mapping[str, Any]:

@@ -22,8 +22,14 @@ if TYPE_CHECKING:  # the whole agent, which showing the help does without
 
 
 @click.command("eval")
-@click.argument("file")
+@click.argument("file", required=False)
 @with_options("policy", "yes", "dev")
+@click.option(
+    "--from-marked",
+    type=click.Choice(("good", "bad", "any")),
+    help="Run the stored runs that are marked so, instead of FILE.",
+)
+@click.option("--database", metavar="URL", help="Database of the marked runs. Default: as for `forge runs`.")
 @click.option("--model", metavar="NAME", help="The model. Default: the script of a case, else the project's model.")
 @click.option("--times", metavar="N", type=click.IntRange(1, 10_000), help="How often each case runs. Default: 1.")
 @click.option(
@@ -42,7 +48,7 @@ if TYPE_CHECKING:  # the whole agent, which showing the help does without
 )  # fmt: skip
 @click.option("--junit", metavar="FILE", help="Write the report as JUnit XML, too.")
 @click.option("--skip-unsupported", is_flag=True, help="Leave out evaluators that Forge does not know, and say so.")
-def command(options: Options, file: str, **flags: Any) -> int:
+def command(options: Options, file: str | None, **flags: Any) -> int:
     """Run cases, and print how many passed and what they cost.
 
     FILE is YAML or JSON: cases with a prompt, files, and expectations on calls, the answer, files, cost and turns; or
@@ -60,6 +66,7 @@ def command(options: Options, file: str, **flags: Any) -> int:
     forge eval cases.yaml --compare openai:MODEL
     forge eval cases.yaml --record answers.ndjson
     forge eval cases.yaml --replay answers.ndjson
+    forge eval --from-marked bad --judge anthropic:MODEL
 
     Each run has a temporary workspace. The project's forge.yaml and rules apply; calls that would ask are denied
     unless --yes approves them. Ctrl-C ends the runs and prints the table so far.
@@ -68,6 +75,8 @@ def command(options: Options, file: str, **flags: Any) -> int:
     Exit codes: 0 enough runs of each case passed     1 too few passed
                 2 the file, the model or the configuration cannot be used     130 interrupted
     """
+    if (file is None) is (flags["from_marked"] is None):
+        raise click.UsageError("Name a file of cases, or use --from-marked.")
     if flags["replay"] and (flags["record"] or flags["model"] or flags["compare"]):
         raise click.UsageError("--replay replaces the model: leave out --model, --record and --compare.")
     if flags["record"] and flags["compare"]:
@@ -76,7 +85,11 @@ def command(options: Options, file: str, **flags: Any) -> int:
         from forge.evaluation.cases import read_cases
         from forge.evaluation.report import EvalReport
 
-        cases = _pick(read_cases(file, skip_unsupported=flags["skip_unsupported"]), flags["names"])
+        if file is None:
+            found = _read_marked(options, flags)
+        else:
+            found = read_cases(file, skip_unsupported=flags["skip_unsupported"])
+        cases = _pick(found, flags["names"])
         report = EvalReport(cases)
         is_interrupted = _run(report, options, flags)
     report.sort()
@@ -88,6 +101,23 @@ def command(options: Options, file: str, **flags: Any) -> int:
     else:
         _print(report, is_interrupted=is_interrupted)
     return 130 if is_interrupted else 0 if holds else 1
+
+
+def _read_marked(options: Options, flags: dict[str, Any]) -> list[EvalCase]:
+    """Returns the marked runs as cases; each begins with a copy of the workspace as it is now."""
+    from forge.cli.running.stored_runs import open_stored_runs
+    from forge.evaluation.cases import read_marked
+
+    mark = flags["from_marked"]
+    with open_stored_runs(options, flags["database"]) as stored:
+        found: list[EvalCase] = []
+        if stored.runs is not None:
+            judged = flags["judge"] is not None
+            found = read_marked(stored.runs, mark=mark, judged=judged, workspace=stored.workspace)
+    if not found:
+        kind = "" if mark == "any" else f" as {mark}"
+        raise Refusal(f"no run is marked{kind}\nMark one: forge runs mark RUN good")
+    return found
 
 
 def _pick(cases: Sequence[EvalCase], names: Sequence[str]) -> Sequence[EvalCase]:

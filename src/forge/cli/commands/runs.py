@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 
 STATUSES = ("queued", "running", "waiting", "finished", "failed", "cancelled")
+MARKS = ("good", "bad", "any", "none")
 
 
 def _with_filters(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -43,6 +44,14 @@ def _with_filters(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--queue", metavar="NAME", help="Only runs of this queue."),
             click.option("--tenant", metavar="NAME", help="Only runs of this tenant."),
             click.option("--user", metavar="NAME", help="Only runs of this user."),
+            click.option("--model", metavar="NAME", help="Only runs of this model."),
+            click.option(
+                "--failure",
+                metavar="REASON",
+                help="Only runs that ended so: timeout, turns, cancelled, … or any.",
+            ),
+            click.option("--mark", type=click.Choice(MARKS), help="Only runs whose answer is marked so."),
+            click.option("--min-cost", metavar="N", type=click.FloatRange(min=0), help="Only runs that cost so much."),
             click.option(
                 "--since", metavar="TIME", help="Only runs created since then: 2026-11-18, or 2026-11-18T08:00."
             ),
@@ -53,9 +62,16 @@ def _with_filters(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+_with_text = click.option(
+    "--text", metavar="TEXT", help="Only runs with this text in the prompt, the answer, the id or the session."
+)
+
+
 def _read_filters(filters: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the filters for `Runs.list`: times are local, and become seconds since 1970."""
-    return {**filters, **{name: _read_time(name, filters.get(name)) for name in ("since", "until")}}
+    times = {name: _read_time(name, filters.get(name)) for name in ("since", "until")}
+    kept = {name: value for name, value in filters.items() if name != "min_cost"}
+    return {**kept, **times, "cost": filters.get("min_cost")}
 
 
 def _read_time(name: str, text: str | None) -> float | None:
@@ -94,7 +110,7 @@ def command() -> None:
     "--status", type=click.Choice(STATUSES), multiple=True, help="Only runs with this status; can be repeated."
 )
 @_with_filters
-@click.option("--text", metavar="TEXT", help="Only runs with this text in the prompt, the id or the session.")
+@_with_text
 @click.option("--all", "everything", is_flag=True, help="Include runs that other runs started.")
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Runs on a page.")
 @click.option("--before", metavar="CURSOR", help="The next page: what the page before has printed as its end.")
@@ -113,10 +129,12 @@ def list_(
     forge runs list --status waiting
     forge runs list --since 2026-11-01 --until 2026-11-15 --agent main --user ada
     forge runs list --text backup --queue night --json
+    forge runs list --failure any --min-cost 0.5
+    forge runs list --mark bad
 
     With --json: {"runs": [{id, status, prompt, agent, session, tenant, queue, priority, version, segment, waits,
-    spent, worker, parent, created, updated, cancelling, result}], "next"}. "next" is the --before of the next page; it
-    is empty on the last one.
+    spent, worker, parent, created, updated, cancelling, result, waited, model}], "next"}. "next" is the
+    --before of the next page; it is empty on the last one.
     """
     wanted = _read_filters(filters)
     cursor = _read_cursor(before)
@@ -179,6 +197,67 @@ def retry(options: Options, run: str | None, database: str | None, failed: bool,
         print_json({"retried": retried})
         return
     click.echo(f"{len(retried)} {'run is' if len(retried) == 1 else 'runs are'} queued again.", err=True)
+
+
+@command.command()
+@click.argument("run")
+@click.argument("verdict", type=click.Choice(("good", "bad", "none")))
+@with_database
+@click.option("--note", metavar="TEXT", default="", help="Why, for people and for a judge.")
+@click.option("--by", metavar="NAME", default="forge runs", show_default=True, help="Who marks it.")
+def mark(options: Options, run: str, verdict: str, database: str | None, note: str, by: str) -> None:
+    """Mark the answer of a run as good or bad.
+
+    \b
+    forge runs mark run-3f2a good
+    forge runs mark run-3f2a bad --note "It left out the tests." --by ada
+    forge runs mark run-3f2a none                    remove the mark
+
+    `forge runs list --mark bad` finds it again, and `forge eval --from-marked bad` runs it as a case. The log of events
+    says who marked it. With --json: {"run", "verdict", "note", "by"}.
+    """
+    with open_stored_runs(options, database, run) as stored:
+        from forge.project.runs.marked_runs import mark_run  # the worker's log
+
+        verdict = "" if verdict == "none" else verdict
+        found = stored.runs.find(run)
+        mark_run(stored.runs, stored.workspace, found.id, verdict, note.strip(), by)
+    if options.json:
+        print_json({"run": found.id, "verdict": verdict, "note": note.strip(), "by": by})
+        return
+    click.echo(f"{found.id} is marked as {verdict}." if verdict else f"{found.id} is not marked any more.", err=True)
+
+
+@command.command()
+@with_database
+@_with_filters
+@_with_text
+@click.option("--judged", is_flag=True, help="Add a statement for a judge to each case, with the note of its mark.")
+def cases(options: Options, database: str | None, judged: bool, **filters: Any) -> None:
+    """Print marked runs as cases of `forge eval`.
+
+    \b
+    forge runs cases --mark bad > cases.yaml
+    forge eval cases.yaml --model anthropic:MODEL
+
+    A run that is marked as good expects the tools that it called. A run that is marked as bad expects another answer.
+    With --json: {"cases": [case]}.
+    """
+    wanted = _read_filters(filters)
+    found: list[dict[str, Any]] = []
+    text = ""
+    with open_stored_runs(options, database) as stored:
+        if stored.runs is not None:
+            from forge.project.runs.marked_runs import cases_text, marked_cases  # the worker's log
+
+            found = marked_cases(stored.runs, judged=judged, **wanted)
+            text = cases_text(found)
+    if options.json:
+        print_json({"cases": found})
+        return
+    if not found:
+        raise Refusal("there is no marked run\nMark one: forge runs mark RUN good")
+    click.echo(text, nl=False)
 
 
 @command.command()

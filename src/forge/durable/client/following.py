@@ -12,6 +12,7 @@ from forge.core.messages import ToolCall
 from forge.core.plain_values import brief
 from forge.core.result import ToolResult
 from forge.durable.store import RunStore
+from forge.durable.store.marks import RunMarked
 from forge.durable.store.rows import RunInfo
 
 MOST_AT_ONCE = 1_000  # events, or children, of one run in one query
@@ -75,8 +76,8 @@ class RepeatFilter:
             event = event_from_dict(wire)
         except ValueError:  # an event of a newer version, unknown here
             return None
-        if not own and isinstance(event, RunStarted | RunFinished):
-            return None  # its call already has a start and an end
+        if isinstance(event, RunMarked) or (not own and isinstance(event, RunStarted | RunFinished)):
+            return None  # marked after its end; or its call already has a start and an end
         return event if self._is_new(event) else None
 
     def _is_new(self, event: Event) -> bool:

@@ -17,7 +17,7 @@ from forge.durable.store import find as _find
 from forge.durable.store import run_lifecycle as run_rows
 from forge.durable.store.database import PATIENCE, Database
 from forge.durable.store.events import NewEvents, SegmentKey
-from forge.durable.store.migrate import prepare, refuse_newer, update
+from forge.durable.store.migrate import open_tables, prepare, update
 from forge.durable.store.remove import remove_run
 from forge.durable.store.rows import Mark, NewRun, Outcome, Question, RunInfo, Status, Wait
 from forge.durable.store.tables import runs
@@ -42,7 +42,7 @@ class RunStore:
         """Connects at the first call. `patience`: seconds to retry while a known database is unreachable.
         `connections`: the most at once, with Postgres.
         """
-        self.database = Database(url, patience, first=refuse_newer, looks=True, connections=connections)
+        self.database = Database(url, patience, first=open_tables, looks=True, connections=connections)
         self._is_up_to_date = False
         self._event_keys = events.EventKeys()
 

@@ -50,8 +50,24 @@ def _migrate_if_allowed(database: Database, version: int) -> None:
             raise
         if version >= OLDEST:
             return
-        state = f"have version {version}, and this Forge needs {OLDEST}" if version else "are missing"
-        raise no_rights_error(f"the tables of {database.label} {state}") from error
+        raise _old_error(database.label, version) from error
+
+
+def _old_error(label: str, version: int) -> StoreError:
+    state = f"have version {version}, and this Forge needs {OLDEST}" if version else "are missing"
+    return no_rights_error(f"the tables of {label} {state}")
+
+
+def open_tables(connection: sa.Connection, label: str) -> None:
+    """Refuses tables of a newer Forge, and migrates tables that are too old to be read. Raises `StoreError`."""
+    version = refuse_newer(connection, label)
+    if 0 < version < OLDEST:
+        try:
+            _migrate(connection, label)
+        except SQLAlchemyError as error:
+            if is_forbidden(error):
+                raise _old_error(label, version) from error
+            raise
 
 
 def make_if_allowed(database: Database, make: Migration) -> None:

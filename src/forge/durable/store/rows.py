@@ -91,7 +91,7 @@ class RunInfo:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a person thinks of the answer of a run."""
+    """A verdict of a person on the answer of a run."""
 
     verdict: str  # "good" or "bad"
     note: str
