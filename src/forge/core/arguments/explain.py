@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from ast import literal_eval
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from forge.core.arguments.example import example
 from forge.core.arguments.names import LONGEST, near
@@ -16,26 +15,26 @@ from forge.core.spec import JsonSchema, ToolSpec
 
 MOST_PROBLEMS = 10  # listed in an error
 MOST_REPAIRED = 50_000  # values that are repaired in one call
-_TEXT = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""  # a text as Python writes it
 LONGEST_PROBLEM = 160
 LONGEST_PATH = 80  # characters of a name or a path in a problem
-LONGEST_CHOICES = 4_000  # characters of the choices that are compared with a value
+_LONGEST_CHOICES = 4_000  # characters of the choices that are compared with a value
 _SHOWN_CHOICES = 120  # characters of them in an error
 _VALIDATION = ErrorKind.VALIDATION  # looking up an enum member costs more than the rest of the line
 _SHORT_ERROR = 250  # characters, which no text encodes in more than the bytes of the longest
 LONGEST_ERROR = 1_000  # bytes, so that an error with its call and its example stays under 2 kB
 
 Path = tuple[str | int, ...]
+ProblemKind = Literal["type", "missing", "unknown", "choice", "other"]
 
 
 class ArgumentProblem(NamedTuple):
     """One mistake in the arguments, independent of any validator."""
 
     path: Path
-    kind: str  # type, missing, unknown, choice, or "": see `message`
-    expected: str = ""  # for a type: its JSON name; for a choice: the choices
+    kind: ProblemKind
+    expected: tuple[Any, ...] = ()  # for a type: the names of JSON types; for a choice: the choices
     value: Any = None
-    message: str = ""
+    message: str = ""  # for another mistake
 
 
 class FlatProblems(list[ArgumentProblem]):
@@ -76,14 +75,14 @@ def share_parameters(problems: list[ArgumentProblem]) -> bool:
     return type(problems) is not FlatProblems and len({problem.path[:1] for problem in problems}) < len(problems)
 
 
-def list_choices(expected: str) -> list[str]:
-    """Returns the texts among the choices of a problem, which are written as Python writes them."""
-    return [literal_eval(text) for text in re.findall(_TEXT, expected)]
-
-
-def separate_choices(expected: str) -> str:
-    """Puts commas between choices, instead of the `or` of pydantic; an `or` inside a choice stays."""
-    return re.sub(rf"({_TEXT})| or ", lambda found: found[1] or ", ", expected)[:LONGEST_CHOICES]
+def limit_choices(choices: Sequence[Any]) -> Sequence[Any]:
+    """Returns the choices that are compared with a value: all of them, or the first where they are very long."""
+    left = _LONGEST_CHOICES
+    for index, choice in enumerate(choices):
+        left -= len(repr(choice)) + 2
+        if left < 0:
+            return choices[:index]
+    return choices
 
 
 def render_path(path: Path) -> str:
@@ -99,10 +98,10 @@ def _merge_problems(problems: list[ArgumentProblem]) -> list[ArgumentProblem]:
     for problem in problems:
         if problem.kind == "type" and problem.path in inside:
             continue  # another branch of the union got further: what it says is more to the point
-        key = (problem.path, problem.kind or problem.message)
+        key = (problem.path, problem.message or problem.kind)
         known = by_path.get(key)
-        if known and known.kind == "type" and problem.expected not in known.expected.split(" or "):
-            problem = known._replace(expected=f"{known.expected} or {problem.expected}")
+        if known and known.kind == "type":
+            problem = known._replace(expected=tuple(dict.fromkeys((*known.expected, *problem.expected))))
         by_path[key] = problem
     return list(by_path.values())
 
@@ -114,13 +113,15 @@ def _render_problem(problem: ArgumentProblem, tool: ToolHelp) -> str:
         text = f"{where}: required, but missing"
     elif kind == "type":
         got = "null" if value is None else f"{json_type(value)} {brief(value)}"
-        text = f"{where}: expected {expected}, got {got}"
+        text = f"{where}: expected {' or '.join(expected)}, got {got}"
     elif kind == "unknown":
         text = f"{where}: unknown argument; {tool.names.at(path[:-1]).suggest(str(path[-1])[:LONGEST])}"
     elif kind == "choice":
-        hint = near(value, list_choices(expected), 1) if isinstance(value, str) else []
+        texts = [one for one in limit_choices(expected) if type(one) is str]
+        hint = near(value, texts, 1) if isinstance(value, str) else []
         meant = f'; did you mean "{hint[0]}"?' if hint else ""
-        text = f"{where}: {brief(value)} is not one of {expected[:_SHOWN_CHOICES]}{meant}"
+        choices = ", ".join(map(repr, expected[:_SHOWN_CHOICES]))[:_SHOWN_CHOICES]
+        text = f"{where}: {brief(value)} is not one of {choices}{meant}"
     else:
         text = f"{where}: {message}" if value is None else f"{where}: {message}, got {brief(value)}"
     return text[:LONGEST_PROBLEM]

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import re
+from ast import literal_eval
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from forge.core.arguments.almost_json import is_written, read_sent, read_written
 from forge.core.arguments.explain import (
-    LONGEST_CHOICES,
     MOST_REPAIRED,
     ArgumentProblem,
     FlatProblems,
     Path,
+    ProblemKind,
     ToolHelp,
     explain,
-    list_choices,
+    limit_choices,
     render_path,
-    separate_choices,
     share_parameters,
 )
 from forge.core.arguments.names import fold_name
@@ -215,30 +215,39 @@ def _make_ambiguous_error(path: Path, value: Any, meanings: list[Any]) -> ToolEr
     return ToolError(message, ErrorKind.VALIDATION, "Send the value that you mean, with its JSON type.")
 
 
-def _convert(kind: str, value: Any, expected: str) -> Any:
+def _convert(kind: ProblemKind, value: Any, expected: tuple[Any, ...]) -> Any:
     """Converts a value of a problem of this kind; None where something would be lost."""
-    if kind == "type":
-        if type(value) is str:
-            return _convert_text(value, expected)
-        if expected == "integer" and isinstance(value, float) and value.is_integer():
-            return int(value)
-        if expected == "array" and isinstance(value, int | float) and not isinstance(value, bool):
-            return [value]
-        if expected == "array" and isinstance(value, dict) and value:  # an empty one may mean an empty list
-            return [value]
-        if expected == "string" and type(value) is int and abs(value) < _LONGEST_WHOLE:
-            return str(value)  # not 1.5: it may have been written 1.50, which is another text
-    return _convert_choice(value, expected) if kind == "choice" else None
-
-
-def _convert_choice(value: Any, expected: str) -> Any:
-    """Returns the one choice that the value spells: "7" for 7, "RED" for "red", true for "True"."""
-    if isinstance(value, str) and value.isdecimal() and value in expected.split(", "):
+    if kind == "choice":
+        return _convert_choice(value, expected)
+    if kind != "type":
+        return None
+    (wanted,) = expected
+    if type(value) is str:
+        return _convert_text(value, wanted)
+    if wanted == "integer" and isinstance(value, float) and value.is_integer():
         return int(value)
-    if not isinstance(value, str | bool | int) or len(expected) >= LONGEST_CHOICES:
+    if wanted == "array" and isinstance(value, int | float) and not isinstance(value, bool):
+        return [value]
+    if wanted == "array" and isinstance(value, dict) and value:  # an empty one may mean an empty list
+        return [value]
+    if wanted == "string" and type(value) is int and abs(value) < _LONGEST_WHOLE:
+        return str(value)  # not 1.5: it may have been written 1.50, which is another text
+    return None
+
+
+def _convert_choice(value: Any, choices: tuple[Any, ...]) -> Any:
+    """Returns the one choice that the value spells: "7" for 7, "RED" for "red", true for "True"."""
+    if not isinstance(value, str | bool | int):
+        return None
+    compared = limit_choices(choices)
+    if type(value) is str and value.isdecimal():
+        for choice in compared:
+            if type(choice) is int and str(choice) == value:
+                return choice
+    if len(compared) < len(choices):
         return None
     spelt = fold_name(str(value).strip())
-    meant = {choice for choice in list_choices(expected) if fold_name(choice) == spelt}
+    meant = {choice for choice in choices if type(choice) is str and fold_name(choice) == spelt}
     return meant.pop() if len(meant) == 1 else None
 
 
@@ -337,19 +346,20 @@ def _names_tool(key: str, value: Any, spec: ToolSpec) -> bool:
 # Reads the calls of a typed tool again that failed pydantic's strict pass.
 
 
-_KINDS = {  # pydantic's name of an error -> ours, and the JSON type that was expected
-    **dict.fromkeys(("int_type", "int_from_float", "int_parsing"), ("type", "integer")),
-    **dict.fromkeys(("float_type", "float_parsing", "decimal_type"), ("type", "number")),
-    **dict.fromkeys(("bool_type", "bool_parsing"), ("type", "boolean")),
-    "string_type": ("type", "string"),
-    **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), ("type", "array")),
-    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "dataclass_type"), ("type", "object")),
-    "none_required": ("type", "null"),
-    **dict.fromkeys(("missing", "missing_argument"), ("missing", "")),
-    **dict.fromkeys(("extra_forbidden", "unexpected_keyword_argument"), ("unknown", "")),
-    **dict.fromkeys(("literal_error", "enum"), ("choice", "")),
+_KINDS: dict[str, tuple[ProblemKind, tuple[str, ...]]] = {  # pydantic's name of an error -> ours, and the JSON type
+    **dict.fromkeys(("int_type", "int_from_float", "int_parsing"), ("type", ("integer",))),
+    **dict.fromkeys(("float_type", "float_parsing", "decimal_type"), ("type", ("number",))),
+    **dict.fromkeys(("bool_type", "bool_parsing"), ("type", ("boolean",))),
+    "string_type": ("type", ("string",)),
+    **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), ("type", ("array",))),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "dataclass_type"), ("type", ("object",))),
+    "none_required": ("type", ("null",)),
+    **dict.fromkeys(("missing", "missing_argument"), ("missing", ())),
+    **dict.fromkeys(("extra_forbidden", "unexpected_keyword_argument"), ("unknown", ())),
+    **dict.fromkeys(("literal_error", "enum"), ("choice", ())),
 }
-_OTHER = ("", "")
+_OTHER: tuple[ProblemKind, tuple[str, ...]] = ("other", ())
+_TEXT = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""  # a text as Python writes it
 _NOT_TEXT = frozenset({"integer", "number", "boolean"})
 # a third of the price of calling the class: wrong calls make several
 _make_problem: Callable[[tuple[Any, ...]], ArgumentProblem] = partial(tuple.__new__, ArgumentProblem)
@@ -429,11 +439,21 @@ def _list_problems(failed: ValidationError, data: dict[str, Any]) -> list[Argume
         if len(path) != 1:  # the last part of an absent argument is not in the data
             path, is_flat = _find_real_path(path, data, absent=kind in ("missing", "unknown")), False
         if kind == "choice":
-            expected = separate_choices(one["ctx"]["expected"])
-        elif not kind:
+            expected = _read_choices(one["ctx"]["expected"])
+        elif kind == "other":
             message = one["msg"].removeprefix("Value error, ").replace("Input should", "should", 1)[:120]
         problems.append(_make_problem((path, kind, expected, one["input"], message)))
     return FlatProblems(problems) if is_flat else problems
+
+
+@lru_cache(maxsize=100)
+def _read_choices(words: str) -> tuple[Any, ...]:
+    """Returns the choices that pydantic lists in its words only, such as `'a', 'b or c' or 3`."""
+    separated = re.sub(rf"({_TEXT})| or ", lambda found: found[1] or ", ", words)
+    try:
+        return tuple(literal_eval(f"({separated},)"))
+    except (ValueError, SyntaxError):  # such as a member of an enum: `<Color.RED: 'red'>`
+        return tuple(literal_eval(text) for text in re.findall(_TEXT, words))
 
 
 def _find_real_path(location: tuple[int | str, ...], data: Any, *, absent: bool) -> Path:

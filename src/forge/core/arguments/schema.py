@@ -10,7 +10,7 @@ from typing import Any
 
 from forge.core.arguments.almost_json import is_written, read_sent, read_written
 from forge.core.arguments.dialects import localise_references, modernise_schema
-from forge.core.arguments.explain import LONGEST_CHOICES, MOST_REPAIRED, ArgumentProblem
+from forge.core.arguments.explain import MOST_REPAIRED, ArgumentProblem
 from forge.core.arguments.names import find_close_names, fold_name
 from forge.core.arguments.outline import REFERENCES, References, flatten_schema, is_flat, outline
 from forge.core.arguments.read import as_text
@@ -191,20 +191,16 @@ def _problems(error: Any) -> list[ArgumentProblem]:
         case "required":
             return [ArgumentProblem((*path, kind.property), "missing")]
         case "type":
-            return [ArgumentProblem(path, "type", one, value) for one in kind.types]
+            return [ArgumentProblem(path, "type", (one,), value) for one in kind.types]
         case "enum":
-            return [
-                ArgumentProblem(
-                    path, "choice", ", ".join(repr(option) for option in kind.options)[:LONGEST_CHOICES], value
-                )
-            ]
+            return [ArgumentProblem(path, "choice", tuple(kind.options), value)]
         case "const":
-            return [ArgumentProblem(path, "choice", repr(kind.expected_value)[:LONGEST_CHOICES], value)]
+            return [ArgumentProblem(path, "choice", (kind.expected_value,), value)]
         case "additionalProperties" | "unevaluatedProperties":
             return [ArgumentProblem((*path, key), "unknown") for key in kind.unexpected]
         case "anyOf" | "oneOf" if getattr(kind, "context", None):
             return [problem for branch in kind.context for inner in branch for problem in _problems(inner)]
-    return [ArgumentProblem(path, "", message=error.message[:120])]
+    return [ArgumentProblem(path, "other", message=error.message[:120])]
 
 
 def check_size(name: str, schema: Mapping[str, Any]) -> None:
