@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from forge import Scope, Tool, ToolCall, ToolRegistry, rules
-from forge.core.arguments.dialects import DIALECTS
+from forge.core.arguments.tool_formats import DIALECTS
 from forge.memory.embedders import MiniLM, is_minilm_installed
 from forge.pipeline import ToolExecutor, standard_executor
 from forge.tools.tool_search import Embed, ToolSearch, summarize

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 from annotated_types import Ge, Gt, Le, MinLen
-from pydantic import BaseModel
+from pydantic import BaseModel, model_validator
 
 from forge.core.arguments.example import example_arguments
 from forge.core.errors import ErrorKind
@@ -443,3 +443,50 @@ def test_a_choice_with_an_or_inside_is_shown_as_it_is():
         message = refusal(made, {"x": "yes or not"}).for_llm
         assert "is not one of 'yes or no', 'maybe'" in message
         assert 'did you mean "yes or no"?' in message
+
+
+class Paint(Enum):
+    RED = "red"
+    SEVEN = 7
+
+
+def test_the_choices_of_an_enum_are_shown_as_json_has_them():
+    @tool
+    def paint(one: Literal[Paint.RED, "none"] = "none", other: Paint = Paint.RED) -> str:
+        """Paint."""
+        return f"{one} {other}"
+
+    assert "one: \"blue\" is not one of 'red', 'none'" in refusal(paint, {"one": "blue"}).for_llm
+    assert "other: \"blue\" is not one of 'red', 7" in refusal(paint, {"other": "blue"}).for_llm
+    assert call(paint, {"other": "7"}).for_llm == "none Paint.SEVEN"
+
+
+@pytest.mark.parametrize("length", [10, 5_000])
+def test_a_refused_choice_is_shown_however_long_it_is(length):
+    choice = "a" * length
+    schema = {"type": "object", "properties": {"x": {"enum": [choice, "b"]}}}
+    made = Tool.from_schema("choose", "Choose.", schema, lambda x: x)
+    assert f'x: "c" is not one of \'{choice[:100]}' in refusal(made, {"x": "c"}).for_llm
+    assert call(made, {"x": choice}).for_llm.startswith("aaa")
+
+
+class Span(BaseModel):
+    start: int
+    end: int
+
+    @model_validator(mode="after")
+    def check_order(self) -> Span:
+        if self.end < self.start:
+            raise ValueError("end is before start")
+        return self
+
+
+def test_a_mistake_that_the_validator_of_a_model_finds_is_explained_as_others_are():
+    def measure(span: Span) -> int:
+        return span.end - span.start
+
+    made = Tool.from_schema("measure", "Measure.", Span, measure)
+    refused = refusal(made, {"start": 5, "end": 3}).for_llm
+    assert 'end is before start, got {"start": 5, "end": 3}' in refused
+    assert "Example: measure(start=1, end=1)" in refused
+    assert call(made, {"start": 3, "end": 5}).for_llm == "2"

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 from forge import DefinitionError, ToolRegistry, ToolSpec, tool
 from forge.core.arguments.parameters import ParameterLimits, simple_arguments
 from forge.core.arguments.pydantic_private import make_closed_generator
-from forge.core.arguments.signature import without_titles
+from forge.core.arguments.type_schemas import without_titles
 from forge.core.tool import Tool
 
 PLAIN = [

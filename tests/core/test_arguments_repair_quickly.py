@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as some
 from pydantic import BeforeValidator
 
-from forge.core.arguments.repair import SecondReading
+from forge.core.arguments.repair_typed import SecondReading
 from forge.core.errors import ToolError
 from forge.core.tool import Tool, tool
 

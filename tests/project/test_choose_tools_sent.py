@@ -10,7 +10,7 @@ import pytest
 
 from forge import Scripted, ToolCall, load_project, text_calls
 from forge.agent.tokens import estimate
-from forge.core.arguments.dialects import DIALECTS
+from forge.core.arguments.tool_formats import DIALECTS
 from forge.memory import embedders
 from forge.project.assemble.choose_tools import CORE
 

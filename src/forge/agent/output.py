@@ -15,7 +15,7 @@ from pydantic_core import from_json
 
 from forge.agent.instructions import DepsT
 from forge.agent.result import ANSWER, REFUSED, UNUSABLE, AnswerRefused, OutputT
-from forge.core.arguments.dialects import DIALECTS
+from forge.core.arguments.tool_formats import DIALECTS
 from forge.core.context import RunContext, Scope
 from forge.core.errors import DefinitionError, ErrorKind, Retry, ToolError
 from forge.core.events import Event, Retrying, TextDelta, ToolArgumentsDelta, TurnFinished

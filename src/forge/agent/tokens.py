@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from forge.core.arguments.dialects import openai
+from forge.core.arguments.tool_formats import openai
 from forge.core.messages import Message, context_edits
 from forge.core.plain_values import plain
 from forge.core.provider import name_model

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from forge.core.activity import ActivityStream
-from forge.core.arguments.read import Repaired
+from forge.core.arguments.parse import Repaired
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting, find_until_then
 from forge.core.events import ToolCompleted, ToolFailed, ToolFinished, ToolStarted

@@ -192,7 +192,7 @@ class ToolRegistry(Mapping[str, Tool]):
         cache = self._definitions  # a change puts another in its place: what is built now must not end up there
         built = cache.get(key)
         if built is None:
-            from forge.core.arguments.dialects import DIALECTS  # listing tools spells none
+            from forge.core.arguments.tool_formats import DIALECTS  # listing tools spells none
 
             try:
                 render = DIALECTS[dialect]

@@ -26,20 +26,12 @@ from typing import (
 )
 
 from forge.core.arguments.call_style import CallStyle, call_style
+from forge.core.arguments.docstrings import description_from, description_of
 from forge.core.arguments.names import fold_name, near
 from forge.core.arguments.outline import flatten_schema, is_flat
 from forge.core.arguments.parameters import Setting
-from forge.core.arguments.signature import (
-    Signature,
-    description_from,
-    description_of,
-    field_name,
-    is_model,
-    names_taken,
-    parser_of,
-    read_return_schema,
-    schema_of,
-)
+from forge.core.arguments.signature import Signature, names_taken
+from forge.core.arguments.type_schemas import field_name, is_model, read_return_schema, schema_of
 from forge.core.check_definition import (
     OPTIONS,
     NameFilter,
@@ -433,8 +425,12 @@ class SchemaTool(Tool):
 
         fills = type(self).invoke is Tool.invoke and self.model is None  # servers and models fill in their own
         parse = compile_parser(self.spec, takes=self._takes(), fills_defaults=fills)
-        parser = self.__dict__["parse"] = parse if self.model is None else parser_of(self.model, parse)
-        return parser(arguments)
+        if self.model is not None:
+            from forge.core.arguments.parse import make_model_parser
+
+            parse = make_model_parser(self.spec, self.model, parse)
+        self.__dict__["parse"] = parse
+        return parse(arguments)
 
     def _argument_key(self, name: str) -> str:
         return name if self.model is None else field_name(self.model, name)

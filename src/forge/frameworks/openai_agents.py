@@ -7,7 +7,7 @@ from typing import Any, Unpack
 from uuid import uuid4
 from weakref import finalize
 
-from forge.core.arguments.dialects import DIALECTS
+from forge.core.arguments.tool_formats import DIALECTS
 from forge.core.extras import missing_module
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec

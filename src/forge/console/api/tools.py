@@ -13,9 +13,9 @@ from forge.agent.tokens import estimate_definition
 from forge.console.api.requests import ApiRequest, StatusAnswer
 from forge.console.api.runs import call_tool as call_as_run
 from forge.console.console_state import ConsoleState
-from forge.core.arguments.dialects import openai
 from forge.core.arguments.example import example_arguments
 from forge.core.arguments.names import near
+from forge.core.arguments.tool_formats import openai
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.chain import Next, step_name

@@ -6,12 +6,12 @@ import json
 import re
 from typing import Any, NamedTuple
 
-from forge.core.arguments.read import MOST_PARTS, check_amount, make_not_object_error, make_unreadable_error
+from forge.core.arguments.json_text import MOST_PARTS, check_amount, make_not_object_error, make_unreadable_error
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief, quote_json
 from forge.core.spec import Permission, ToolSpec
 
-DEEPEST = 2  # JSON strings inside each other
+DEEPEST_STRINGS = 2  # JSON strings inside each other
 
 _FENCE = re.compile(r"`{3,}[ \t]*[A-Za-z0-9_+-]{0,20}\s*$")  # at the end of the text before the object
 _FENCE_END = re.compile(r"^\s*`{3,}\s*")
@@ -55,7 +55,7 @@ def _read_object(text: str, spec: ToolSpec, depth: int = 0) -> SentText | None:
     text = text.strip()
     start = text.find("{")
     allowed = spec.allowed_repairs
-    if start < 0 or len(text) > LONGEST or not allowed:
+    if start < 0 or len(text) > LONGEST_ALMOST_JSON or not allowed:
         return None
     if text.startswith('{\\"', start):  # its quotes are escaped, as inside a JSON string
         inside = load(f'"{text}"')
@@ -74,7 +74,7 @@ def _read_object(text: str, spec: ToolSpec, depth: int = 0) -> SentText | None:
 
 def _read_inside(text: str, spec: ToolSpec, depth: int = 0) -> SentText | None:
     """Reads the object that a JSON string spells. `depth`: of the strings that the string was in."""
-    if depth >= DEEPEST or "encoding" not in spec.allowed_repairs or "{" not in text[:LONGEST]:
+    if depth >= DEEPEST_STRINGS or "encoding" not in spec.allowed_repairs or "{" not in text[:LONGEST_ALMOST_JSON]:
         return None
     data = load(text)
     if isinstance(data, str):
@@ -151,7 +151,7 @@ def _make_cut_error(text: str, suggestion: str) -> ToolError:
 # Reads lists and objects that are almost JSON: Python's or JavaScript's spelling, comments, a comma too many.
 
 
-LONGEST = 100_000  # characters of almost-JSON; correct JSON of any length is read
+LONGEST_ALMOST_JSON = 100_000  # characters of almost-JSON; correct JSON of any length is read
 
 # every token is read from where the last one ended, so the time is linear; there is nothing to go back to
 _TOKEN = re.compile(
@@ -211,7 +211,7 @@ def scan(text: str, start: int = 0) -> Scanned | None:
     parts: list[str] = []
     closers: list[str] = []
     kinds: set[str] = set()
-    at, most = start, start + LONGEST
+    at, most = start, start + LONGEST_ALMOST_JSON
     while (token := _TOKEN.match(text, at, most)) is not None:
         at, kind = token.end(), token.lastgroup
         shown = token[token.lastindex or 0]

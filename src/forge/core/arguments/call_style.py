@@ -12,7 +12,7 @@ from forge.core.errors import DefinitionError, ErrorKind, ToolError
 
 _ALL_AT_ONCE = frozenset({"args", "arguments", "input", "inputs", "parameters", "params"})
 _CONTEXT = frozenset({"context", "ctx"})
-_OPEN = ("$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas", "dependencies")
+_MAY_DECLARE_MORE = ("$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas", "dependencies")
 
 
 class CallStyle(NamedTuple):
@@ -131,7 +131,7 @@ def _check_names(
             raise DefinitionError(
                 f"tool {name!r}: its schema requires {key!r}, which its function does not take; {advice}"
             )
-    if any(key in schema for key in _OPEN) or schema.get("additionalProperties", False) is not False:
+    if any(key in schema for key in _MAY_DECLARE_MORE) or schema.get("additionalProperties", False) is not False:
         return
     for key, parameter in own.items():
         is_needed = parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL

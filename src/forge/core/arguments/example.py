@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from forge.core.arguments.dialects import modernise_schema
+from forge.core.arguments.old_drafts import modernise_schema
 from forge.core.arguments.outline import find_reference, flatten_schema
 from forge.core.plain_values import clip_bytes
 from forge.core.spec import JsonSchema
 
-DEEPEST = 6
-LONGEST = 400  # bytes
+DEEPEST_EXAMPLE = 6
+LONGEST_EXAMPLE = 400  # bytes
 _FORMATS = {
     "date-time": "2025-01-31T12:00:00Z",
     "date": "2025-01-31",
@@ -33,7 +33,7 @@ _FORMATS = {
 def example(name: str, schema: JsonSchema) -> str:
     """Renders a call with every required parameter, and those that have an example, as a model would write it."""
     shown = (f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in example_arguments(schema).items())
-    return clip_bytes(f"{name}({', '.join(shown)})", LONGEST)
+    return clip_bytes(f"{name}({', '.join(shown)})", LONGEST_EXAMPLE)
 
 
 def example_arguments(schema: JsonSchema) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def example_arguments(schema: JsonSchema) -> dict[str, Any]:
 
 
 def _value(schema: Any, root: JsonSchema, depth: int) -> Any:
-    if not isinstance(schema, Mapping) or depth > DEEPEST:
+    if not isinstance(schema, Mapping) or depth > DEEPEST_EXAMPLE:
         return "text"
     if isinstance(reference := schema.get("$ref"), str):
         return _value(find_reference(root, reference), root, depth + 1)

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from forge.core.arguments.example import example
-from forge.core.arguments.names import LONGEST, near
+from forge.core.arguments.names import LONGEST_NAME, near
 from forge.core.arguments.outline import NamesByPath
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief, clip_bytes, json_type
@@ -115,7 +115,7 @@ def _render_problem(problem: ArgumentProblem, tool: ToolHelp) -> str:
         got = "null" if value is None else f"{json_type(value)} {brief(value)}"
         text = f"{where}: expected {' or '.join(expected)}, got {got}"
     elif kind == "unknown":
-        text = f"{where}: unknown argument; {tool.names.at(path[:-1]).suggest(str(path[-1])[:LONGEST])}"
+        text = f"{where}: unknown argument; {tool.names.at(path[:-1]).suggest(str(path[-1])[:LONGEST_NAME])}"
     elif kind == "choice":
         texts = [one for one in limit_choices(expected) if type(one) is str]
         hint = near(value, texts, 1) if isinstance(value, str) else []

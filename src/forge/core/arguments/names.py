@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-LONGEST = 100  # characters of a name that are compared
+LONGEST_NAME = 100  # characters of a name that are compared
 SHORTEST_EDITED = 5  # characters: an edit in a shorter name often makes another name
 SHORTEST_CLOSE = 4
 CLOSE = 0.8  # of difflib's ratio
@@ -18,7 +18,7 @@ _WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_A-Za-z0-9]+"  # compiled at i
 
 def near(name: str, names: Iterable[str], most: int = 3) -> list[str]:
     """Returns the names that someone who wrote `name` may have meant."""
-    return _near(name[:LONGEST], tuple(names), most)
+    return _near(name[:LONGEST_NAME], tuple(names), most)
 
 
 @lru_cache(maxsize=1_000)  # models repeat their mistakes
@@ -90,7 +90,7 @@ def find_close_names(key: str, names: tuple[str, ...], widely: bool) -> list[str
 
     Narrowly: another spelling, or one edit. Widely: also alike as a whole, or one made of some words of the other.
     """
-    return _find_close(key, names, widely) if len(key) <= LONGEST else []
+    return _find_close(key, names, widely) if len(key) <= LONGEST_NAME else []
 
 
 @lru_cache(maxsize=1_000)
@@ -123,7 +123,7 @@ def _words(name: str) -> frozenset[str]:
 
 def _ratio_is_high(first: str, second: str) -> bool:
     longer = max(len(first), len(second))
-    if 2 * min(len(first), len(second)) < CLOSE * (len(first) + len(second)) or longer > LONGEST:
+    if 2 * min(len(first), len(second)) < CLOSE * (len(first) + len(second)) or longer > LONGEST_NAME:
         return False
     letters = set(first)
     if 2 * len(letters & set(second)) < len(letters):
@@ -136,7 +136,7 @@ def _ratio_is_high(first: str, second: str) -> bool:
 
 def fold_name(name: str) -> str:
     """Removes the differences of spellings: `orderStatus`, `order-status` and `Order_Status` are one name."""
-    return _fold(name[: LONGEST + 1])
+    return _fold(name[: LONGEST_NAME + 1])
 
 
 @lru_cache(maxsize=4_000)  # every name of a tool is compared with every unknown key
@@ -147,7 +147,7 @@ def _fold(name: str) -> str:
 def _is_one_edit_away(first: str, second: str) -> bool:
     """Returns whether one letter was added, removed or changed, or two were swapped. Digits never differ."""
     short, long = sorted((fold_name(first), fold_name(second)), key=len)
-    if len(long) - len(short) > 1 or len(long) > LONGEST:
+    if len(long) - len(short) > 1 or len(long) > LONGEST_NAME:
         return False
     same = 0
     while same < len(short) and short[same] == long[same]:

@@ -16,9 +16,9 @@ from forge.core.spec import JsonSchema
 
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
-_ONE = ("not", "if", "then", "else")
-_LISTS = ("allOf", "anyOf", "oneOf")
-_NAMED = ("dependentSchemas", "dependencies")
+_BESIDE_ONE = ("not", "if", "then", "else")
+_BESIDE_LISTS = ("allOf", "anyOf", "oneOf")
+_BESIDE_NAMED = ("dependentSchemas", "dependencies")
 _ANCHORS = ("$anchor", "$dynamicAnchor")
 
 
@@ -97,9 +97,9 @@ class References:
     def _beside(self, node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         """Returns the schemas that check the same value as this one."""
         found: list[Any] = [*self.targets(node)]
-        found += [node.get(key) for key in _ONE]
-        found += [one for key in _LISTS if isinstance(node.get(key), list | tuple) for one in node[key]]
-        found += [one for key in _NAMED if isinstance(node.get(key), Mapping) for one in node[key].values()]
+        found += [node.get(key) for key in _BESIDE_ONE]
+        found += [one for key in _BESIDE_LISTS if isinstance(node.get(key), list | tuple) for one in node[key]]
+        found += [one for key in _BESIDE_NAMED if isinstance(node.get(key), Mapping) for one in node[key].values()]
         return (one for one in found if isinstance(one, Mapping))
 
     def _at(self, node: Mapping[str, Any], reference: Any) -> Sequence[Any]:
@@ -145,10 +145,10 @@ _BRANCHES = ("anyOf", "oneOf")
 _CONDITIONS = ("if", "then", "else")
 _DEPENDENT = ("dependentSchemas", "dependencies")
 _COMPOSED = (*REFERENCES, "allOf", *_BRANCHES, *_CONDITIONS, *_DEPENDENT, "dependentRequired")
-_OPEN = ("additionalProperties", "unevaluatedProperties")
+_FURTHER_KEYS = ("additionalProperties", "unevaluatedProperties")
 Branches = Literal["every", "first", "none"]
 
-_DEEPEST = 100  # references and branches that are followed
+_MOST_FOLLOWED = 100  # references and branches that are followed
 
 
 @dataclass(eq=False, repr=False)
@@ -216,7 +216,7 @@ class _OutlineWalk:
         return References(self._schema)
 
     def of(self, node: Any, depth: int = 0) -> Outline:
-        if not isinstance(node, Mapping) or depth > _DEEPEST:
+        if not isinstance(node, Mapping) or depth > _MOST_FOLLOWED:
             return Outline()
         if id(node) in self._known:
             return self._known[id(node)]
@@ -224,7 +224,7 @@ class _OutlineWalk:
         properties, patterns = node.get("properties"), node.get("patternProperties")
         found.properties.update(properties if isinstance(properties, Mapping) else {})
         found.patterns.update(patterns if isinstance(patterns, Mapping) else {})
-        found.declares_more = "propertyNames" in node or any(node.get(key, False) is not False for key in _OPEN)
+        found.declares_more = "propertyNames" in node or any(node.get(key, False) is not False for key in _FURTHER_KEYS)
         found.required.update(dict.fromkeys(_names(node.get("required"))))
         targets = self._references.targets(node) if any(key in node for key in REFERENCES) else ()
         for part in (*targets, *_list(node.get("allOf"))):

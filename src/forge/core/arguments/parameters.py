@@ -42,7 +42,7 @@ class ParameterLimits:
 
 _UNIONS = (Union, types.UnionType)
 _NULL = {"type": "null"}
-_SHOWN: dict[Any, dict[str, Any]] = {  # of a type: its JSON Schema for models, and its core schema for pydantic
+_JSON_SCHEMAS: dict[Any, dict[str, Any]] = {  # of a type: its JSON Schema for models, and its core schema for pydantic
     str: {"type": "string"},
     int: {"type": "integer"},
     float: {"type": "number"},
@@ -50,7 +50,7 @@ _SHOWN: dict[Any, dict[str, Any]] = {  # of a type: its JSON Schema for models, 
     list: {"items": {}, "type": "array"},
     dict: {"additionalProperties": True, "type": "object"},
 }
-_CHECKED: dict[Any, dict[str, Any]] = {
+_CORE_SCHEMAS: dict[Any, dict[str, Any]] = {
     str: {"type": "str"},
     int: {"type": "int"},
     float: {"type": "float"},
@@ -120,7 +120,7 @@ def simple_arguments(hints: Mapping[str, Any], optional: Collection[str]) -> Sim
 
 def _read(hint: Any) -> _Simple | None:
     if type(hint) is type:
-        return _Simple(_CHECKED[hint], _SHOWN[hint]) if hint in _SHOWN else None
+        return _Simple(_CORE_SCHEMAS[hint], _JSON_SCHEMAS[hint]) if hint in _JSON_SCHEMAS else None
     if hint is Any:
         return _Simple({"type": "any"}, {})
     origin, arguments = get_origin(hint), get_args(hint)
@@ -170,7 +170,7 @@ def _union(members: tuple[Any, ...]) -> _Simple | None:
 
 
 def _read_annotated(hint: Any, extras: tuple[Any, ...]) -> _Simple | None:
-    """Reads a type with texts, which are read elsewhere, and with `Limits`."""
+    """Reads a type with texts, which `Signature` reads, and with `ParameterLimits`."""
     found = _read(hint)
     for extra in extras:
         if found is None or type(extra) is str:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from ast import literal_eval
-from collections.abc import Callable, Collection, Mapping
-from functools import lru_cache, partial
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from forge.core.arguments.almost_json import is_written, read_sent, read_written
+from forge.core.arguments.almost_json import is_written, read_written
 from forge.core.arguments.explain import (
     MOST_REPAIRED,
     ArgumentProblem,
-    FlatProblems,
     Path,
     ProblemKind,
     ToolHelp,
@@ -21,16 +18,17 @@ from forge.core.arguments.explain import (
     render_path,
     share_parameters,
 )
+from forge.core.arguments.json_text import check_amount
 from forge.core.arguments.names import fold_name
-from forge.core.arguments.read import check_amount, mark_repaired
+from forge.core.arguments.wrappers import WRAPPERS_AND_CALLS, unwrap
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief
-from forge.core.spec import REPAIRS, JsonSchema, ToolSpec
+from forge.core.spec import JsonSchema, ToolSpec
 
 if TYPE_CHECKING:  # heavy, and needed only where something is wrong
-    from pydantic_core import ValidationError
+    pass
 
-MOST_UNKNOWN = 100  # keys; with more, their meaning is not clear
+MOST_RENAMED = 100  # keys; with more, their meaning is not clear
 MOST_NOTES = 20  # about what was repaired
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,4000}(?:\.(?:00?|0{4,20}))?")  # 1.000 may be a thousand
@@ -64,12 +62,12 @@ class Repairing:
 
     def finish(
         self, data: dict[str, Any], found: dict[str, Any] | list[ArgumentProblem], notes: list[str]
-    ) -> dict[str, Any]:
-        """Returns the arguments, after repairs of what `check` found wrong with the data. Raises `ToolError`.
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Repairs what `check` found wrong with the data. Returns the arguments and all notes. Raises `ToolError`.
 
-        `notes` are repairs that were made before.
+        `notes` are about repairs that were made before.
         """
-        if isinstance(found, list) and not _WRAPPERS_AND_CALLS.isdisjoint(data) and "wrapping" in self._allowed:
+        if isinstance(found, list) and not WRAPPERS_AND_CALLS.isdisjoint(data) and "wrapping" in self._allowed:
             inside = unwrap(data, self.help.names.at(()).known, self._spec)
             if inside is not None:
                 key, data = inside
@@ -79,7 +77,7 @@ class Repairing:
             found = self._repair(data, found, notes)
             if isinstance(found, list):
                 raise explain(found, self.help)
-        return mark_repaired(found, notes) if notes else found
+        return found, notes
 
     def _repair(
         self, data: dict[str, Any], problems: list[ArgumentProblem], notes: list[str]
@@ -124,14 +122,14 @@ class Repairing:
             if not meant:
                 return ""
             holder[meant] = holder.pop(key)
-            return _note_name(path, meant)
+            return note_name(path, meant)
         if value is None and len(path) == 1 and key not in self.help.names.at(()).required:
             del holder[key]
             return f"{render_path(path)}: null → the default"
         if new is None or value != sent:  # changed by an earlier repair
             return ""
         holder[key] = new
-        return _note_value(path, value, new)
+        return note_value(path, value, new)
 
     def _settle_branches(
         self, data: dict[str, Any], problems: list[ArgumentProblem], converted: list[Any]
@@ -165,11 +163,11 @@ class Repairing:
         return not isinstance(found, list) or not any(one.path[: len(path)] == path for one in found)
 
 
-def _note_name(path: Path, meant: str) -> str:
+def note_name(path: Path, meant: str) -> str:
     return f"{render_path(path)} → {meant}"
 
 
-def _note_value(path: Path, value: Any, new: Any) -> str:
+def note_value(path: Path, value: Any, new: Any) -> str:
     return f"{render_path(path)}: {brief(value)} → {brief(new)}"
 
 
@@ -194,7 +192,7 @@ def _convert_values(problems: list[ArgumentProblem]) -> list[Any] | None:
                 if path not in contested:
                     return None
         converted.append(new)
-    return None if unknown > MOST_UNKNOWN or (missing and not unknown) else converted
+    return None if unknown > MOST_RENAMED or (missing and not unknown) else converted
 
 
 def _find_contested(problems: list[ArgumentProblem]) -> set[Path]:
@@ -223,7 +221,7 @@ def _convert(kind: ProblemKind, value: Any, expected: tuple[Any, ...]) -> Any:
         return None
     (wanted,) = expected
     if type(value) is str:
-        return _convert_text(value, wanted)
+        return convert_text(value, wanted)
     if wanted == "integer" and isinstance(value, float) and value.is_integer():
         return int(value)
     if wanted == "array" and isinstance(value, int | float) and not isinstance(value, bool):
@@ -251,7 +249,7 @@ def _convert_choice(value: Any, choices: tuple[Any, ...]) -> Any:
     return meant.pop() if len(meant) == 1 else None
 
 
-def _convert_text(text: str, expected: str) -> Any:
+def convert_text(text: str, expected: str) -> Any:
     if expected == "string":
         return None
     stripped = text.strip()
@@ -269,202 +267,3 @@ def _convert_text(text: str, expected: str) -> Any:
         found = read_written(stripped)
         return found if isinstance(found, list if expected == "array" else dict) else None
     return None
-
-
-# Takes arguments out of a wrapper that is no parameter of the tool: `{"arguments": {…}}`, `{"input": {…}}`.
-
-
-_WRAPPERS = [
-    "arguments",
-    "args",
-    "parameters",
-    "params",
-    "input",
-    "inputs",
-    "kwargs",
-    "tool_input",
-    "function_args",
-    "action_input",
-    "toolInput",
-    "functionArgs",
-    "actionInput",
-]
-CALLS = frozenset({"function", "function_call", "tool_call", "functionCall", "toolCall"})  # around a name and arguments
-WRAPPERS = frozenset((*_WRAPPERS, *map(str.capitalize, _WRAPPERS), *map(str.upper, _WRAPPERS)))
-_WRAPPERS_AND_CALLS = WRAPPERS | CALLS
-DEEPEST = 3  # wrappers inside each other
-_TOOL_NAMES = frozenset({"name", "tool", "toolname", "function", "functionname", "action"})
-_TOOL_KINDS = {"type": ("function", "tool_use", "function_call", "tool_call")}
-
-
-def unwrap(
-    data: Mapping[str, Any], known: Collection[str], spec: ToolSpec, deepest: int = DEEPEST
-) -> tuple[str, dict[str, Any]] | None:
-    """Returns the wrapper's key and the arguments in it; None where the data is no wrapper, or may be more than one.
-
-    `known` are the tool's parameters. Beside the wrapper, only the name of this very tool may stand.
-    """
-    if len(data) > 3 or _WRAPPERS_AND_CALLS.isdisjoint(data):
-        return None
-    spellings = _fold_names((*known, *spec.argument_aliases))
-    wrappers = [key for key, value in data.items() if _is_wrapper(key, value) and fold_name(key) not in spellings]
-    if len(wrappers) != 1 or not all(_names_tool(key, data[key], spec) for key in data if key != wrappers[0]):
-        return None
-    inner = data[wrappers[0]]
-    if isinstance(inner, str) and is_written(inner) and "encoding" in spec.allowed_repairs:
-        inner = read_written(inner)
-    if not isinstance(inner, dict):
-        return None
-    deeper = unwrap(inner, known, spec, deepest - 1) if deepest > 1 else None
-    if deeper is not None or wrappers[0] in CALLS:
-        return deeper
-    return wrappers[0], inner
-
-
-def _is_wrapper(key: str, value: Any) -> bool:
-    return key in WRAPPERS or (key in CALLS and isinstance(value, dict))
-
-
-def are_all_known(inner: Mapping[str, Any], known: Collection[str], spec: ToolSpec) -> bool:
-    """Returns whether every key is a parameter of the tool, in whatever spelling."""
-    spellings = _fold_names((*known, *spec.argument_aliases))
-    return all(fold_name(key) in spellings for key in inner)
-
-
-@lru_cache(maxsize=1_000)
-def _fold_names(names: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(map(fold_name, names))
-
-
-def _names_tool(key: str, value: Any, spec: ToolSpec) -> bool:
-    folded = fold_name(key)
-    if folded in _TOOL_KINDS:
-        return value in _TOOL_KINDS[folded]
-    return folded in _TOOL_NAMES and value in (spec.name, *spec.aliases)
-
-
-# Reads the calls of a typed tool again that failed pydantic's strict pass.
-
-
-_KINDS: dict[str, tuple[ProblemKind, tuple[str, ...]]] = {  # pydantic's name of an error -> ours, and the JSON type
-    **dict.fromkeys(("int_type", "int_from_float", "int_parsing"), ("type", ("integer",))),
-    **dict.fromkeys(("float_type", "float_parsing", "decimal_type"), ("type", ("number",))),
-    **dict.fromkeys(("bool_type", "bool_parsing"), ("type", ("boolean",))),
-    "string_type": ("type", ("string",)),
-    **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), ("type", ("array",))),
-    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "dataclass_type"), ("type", ("object",))),
-    "none_required": ("type", ("null",)),
-    **dict.fromkeys(("missing", "missing_argument"), ("missing", ())),
-    **dict.fromkeys(("extra_forbidden", "unexpected_keyword_argument"), ("unknown", ())),
-    **dict.fromkeys(("literal_error", "enum"), ("choice", ())),
-}
-_OTHER: tuple[ProblemKind, tuple[str, ...]] = ("other", ())
-_TEXT = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""  # a text as Python writes it
-_NOT_TEXT = frozenset({"integer", "number", "boolean"})
-# a third of the price of calling the class: wrong calls make several
-_make_problem: Callable[[tuple[Any, ...]], ArgumentProblem] = partial(tuple.__new__, ArgumentProblem)
-
-
-class SecondReading:
-    """Reads the calls of one typed tool that failed. `validate` is pydantic's `validate_json`.
-
-    `is_plain`: the JSON Schema says all about the types; there are no validators of the tool's own.
-    """
-
-    def __init__(
-        self, spec: ToolSpec, validate: Callable[..., dict[str, Any]], defaults: Mapping[str, Any], is_plain: bool
-    ) -> None:
-        self._spec, self._validate, self._defaults = spec, validate, defaults
-        self._repairing = Repairing(spec, spec.parameters, self._check)
-        self._names = self._repairing.help.names.at(())
-        properties = spec.parameters["properties"] if is_plain and spec.allowed_repairs == REPAIRS else {}
-        self._types: dict[str, str] = {name: one.get("type", "") for name, one in properties.items()}
-
-    def read(self, text: str, failed: ValidationError | None) -> dict[str, Any]:
-        """Returns the repaired arguments. Raises `ToolError`.
-
-        `failed` is the error of the strict pass; None: the text has numbers that JSON does not have.
-        """
-        sent, notes = read_sent(text, self._spec)
-        aliases = self._spec.argument_aliases
-        data = resolve_aliases(sent, aliases) if aliases else sent
-        if failed is None or notes or data is not sent:
-            return self._repairing.finish(data, self._check(data), notes)
-        repaired = self._repair_quickly(data)
-        return repaired if repaired is not None else self._repairing.finish(data, _list_problems(failed, data), notes)
-
-    def _repair_quickly(self, sent: dict[str, Any]) -> dict[str, Any] | None:
-        """Repairs names and texts for numbers before pydantic is asked for its errors. None: `Repairing` decides.
-
-        Pydantic's errors take longer than all the rest: such a call takes 11 times as long as a right one with pydantic
-        alone, and 17 times without this function; the limit in `benchmarks/` is 14.
-        """
-        types = self._types
-        if not types or not _WRAPPERS_AND_CALLS.isdisjoint(sent):
-            return None
-        data: dict[str, Any] = {}
-        notes: list[str] = []
-        for key, value in sent.items():
-            name = key if key in types else self._names.find_meant(key, sent)
-            if not name or name in data or len(notes) == MOST_NOTES:
-                return None
-            if name != key:
-                notes.append(_note_name((key,), name))
-            if type(value) is str and types[name] in _NOT_TEXT:
-                new = _convert_text(value, types[name])
-                if new is None:
-                    return None
-                notes.append(_note_value((name,), value, new))
-                value = new
-            data[name] = value
-        found = self._check(data) if notes else None
-        return mark_repaired(found, notes) if isinstance(found, dict) else None
-
-    def _check(self, data: dict[str, Any]) -> dict[str, Any] | list[ArgumentProblem]:
-        import pydantic_core
-
-        try:
-            values = self._validate(pydantic_core.to_json(data), strict=True)
-        except pydantic_core.ValidationError as error:
-            return _list_problems(error, data)
-        return {**self._defaults, **values} if self._defaults else values
-
-
-def _list_problems(failed: ValidationError, data: dict[str, Any]) -> list[ArgumentProblem]:
-    """Translates pydantic's errors into problems."""
-    problems = []
-    is_flat = True
-    for one in failed.errors(include_url=False)[: MOST_REPAIRED + 1]:
-        path, message, (kind, expected) = one["loc"], "", _KINDS.get(one["type"], _OTHER)
-        if len(path) != 1:  # the last part of an absent argument is not in the data
-            path, is_flat = _find_real_path(path, data, absent=kind in ("missing", "unknown")), False
-        if kind == "choice":
-            expected = _read_choices(one["ctx"]["expected"])
-        elif kind == "other":
-            message = one["msg"].removeprefix("Value error, ").replace("Input should", "should", 1)[:120]
-        problems.append(_make_problem((path, kind, expected, one["input"], message)))
-    return FlatProblems(problems) if is_flat else problems
-
-
-@lru_cache(maxsize=100)
-def _read_choices(words: str) -> tuple[Any, ...]:
-    """Returns the choices that pydantic lists in its words only, such as `'a', 'b or c' or 3`."""
-    separated = re.sub(rf"({_TEXT})| or ", lambda found: found[1] or ", ", words)
-    try:
-        return tuple(literal_eval(f"({separated},)"))
-    except (ValueError, SyntaxError):  # such as a member of an enum: `<Color.RED: 'red'>`
-        return tuple(literal_eval(text) for text in re.findall(_TEXT, words))
-
-
-def _find_real_path(location: tuple[int | str, ...], data: Any, *, absent: bool) -> Path:
-    """Returns the path in the data, without the union branches that pydantic puts in between."""
-    path: list[int | str] = []
-    last = len(location) - 1
-    for index, part in enumerate(location):
-        if isinstance(data, dict) and (part in data or (absent and index == last)):
-            data = data.get(part)
-            path.append(part)
-        elif isinstance(data, list) and isinstance(part, int) and (part < len(data) or (absent and index == last)):
-            data = data[part] if part < len(data) else None
-            path.append(part)
-    return tuple(path)

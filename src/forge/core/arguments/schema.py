@@ -9,22 +9,22 @@ from itertools import islice
 from typing import Any
 
 from forge.core.arguments.almost_json import is_written, read_sent, read_written
-from forge.core.arguments.dialects import localise_references, modernise_schema
 from forge.core.arguments.explain import MOST_REPAIRED, ArgumentProblem
+from forge.core.arguments.json_text import as_text
 from forge.core.arguments.names import find_close_names, fold_name
+from forge.core.arguments.old_drafts import localise_references, modernise_schema
 from forge.core.arguments.outline import REFERENCES, References, flatten_schema, is_flat, outline
-from forge.core.arguments.read import as_text
-from forge.core.arguments.repair import WRAPPERS, Repairing, are_all_known, resolve_aliases
+from forge.core.arguments.parse import Parse, mark_repaired
+from forge.core.arguments.repair import Repairing, resolve_aliases
+from forge.core.arguments.wrappers import WRAPPERS, are_all_known
 from forge.core.errors import DefinitionError
 from forge.core.spec import JsonSchema, ToolSpec
 
-DEEPEST = 100
+DEEPEST_SCHEMA = 100
 MOST_NODES = 10_000
 MOST_CHECKS = 100_000  # of one value: some milliseconds, in which nothing else runs
 MOST_COMPARED = 50_000  # pairs of a key and a name: beyond that, only other spellings are looked for
-MOST_UNKNOWN = 50  # keys that are looked at once one was refused
-
-Parse = Callable[[Mapping[str, Any] | str], dict[str, Any]]
+MOST_REFUSED = 50  # keys that are looked at once one was refused
 
 
 def take_schema(name: str, schema: Any) -> JsonSchema:
@@ -82,7 +82,7 @@ def compile_parser(spec: ToolSpec, *, takes: Collection[str] | None = None, fill
         sent, notes = read_sent(as_text(arguments), spec)
         data = resolve_aliases(sent, spec.argument_aliases)
         found = check(data)
-        return repairing().finish(data, found, notes) if notes or isinstance(found, list) else found
+        return mark_repaired(*repairing().finish(data, found, notes)) if notes or isinstance(found, list) else found
 
     return parse
 
@@ -112,7 +112,7 @@ class _Keys:
         for key in data:
             if key not in self.known and self._is_refused(key, data, is_large):
                 found.append(ArgumentProblem((key,), "unknown"))
-                if len(found) >= MOST_UNKNOWN:
+                if len(found) >= MOST_REFUSED:
                     break
         return found
 
@@ -224,8 +224,8 @@ def _find_references(name: str, schema: Mapping[str, Any]) -> list[tuple[str, An
     while waiting:
         node, depth = waiting.pop()
         nodes += 1
-        if depth > DEEPEST:
-            raise DefinitionError(f"tool {name!r}: its schema is more than {DEEPEST} levels deep; use $defs")
+        if depth > DEEPEST_SCHEMA:
+            raise DefinitionError(f"tool {name!r}: its schema is more than {DEEPEST_SCHEMA} levels deep; use $defs")
         if nodes > MOST_NODES:
             raise DefinitionError(f"tool {name!r}: its schema has more than {MOST_NODES} nodes; split the tool")
         if isinstance(node, Mapping):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired, TypedDict
 
+from forge.core.arguments.json_text import as_text, read_object
 from forge.core.arguments.parameters import ParameterLimits
-from forge.core.arguments.read import as_text, read
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import Reconciled, ToolResult
@@ -97,9 +97,9 @@ class FileEdit(
         def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
             """Also accepts other systems' names inside the list of edits, and reports missing texts."""
             text = arguments if isinstance(arguments, str) else as_text(arguments)
-            parsed = parser(_rename_keys(read(text)) if '"edits"' in text else text)
+            parsed = parser(_rename_keys(read_object(text)) if '"edits"' in text else text)
             for name in ("old_text", "new_text"):
-                if not parsed["edits"] and not parsed[name] and not _is_given(name, read(text)):
+                if not parsed["edits"] and not parsed[name] and not _is_given(name, read_object(text)):
                     raise _missing_text_error(name)
             return parsed
 
@@ -206,7 +206,7 @@ def _rename_keys(data: dict[str, Any]) -> dict[str, Any]:
     """Returns the edits with this tool's key names; an unknown key is refused, not dropped."""
     edits = data.get("edits")
     if isinstance(edits, str) and edits.lstrip().startswith(("[", "{")):
-        edits = read(f'{{"edits": {edits}}}').get("edits")
+        edits = read_object(f'{{"edits": {edits}}}').get("edits")
     if isinstance(edits, dict):
         edits = [edits]
     if not isinstance(edits, list):

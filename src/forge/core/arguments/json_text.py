@@ -1,4 +1,4 @@
-"""Reads the text of a call as one JSON object; `almost_json` reads texts that are none, but have one meaning."""
+"""Reads the text of a call that is one JSON object; `almost_json` reads text that is none, but has one meaning."""
 
 from __future__ import annotations
 
@@ -11,20 +11,6 @@ from forge.core.plain_values import article, json_type, quote_json
 
 MOST_PARTS = 100_000  # lists and objects in the arguments of a call
 _STRING = r'"[^"]*"?'  # once no quote in it is escaped; it fits at every quote, so the time is linear
-
-
-class Repaired(dict[str, Any]):
-    """Validated arguments that were repaired and differ from the sent ones."""
-
-    __slots__ = ("repaired",)
-    repaired: list[str]
-
-
-def mark_repaired(values: Mapping[str, Any], notes: list[str]) -> Repaired:
-    """Returns the arguments with notes on their repairs."""
-    made = Repaired(values)
-    made.repaired = notes
-    return made
 
 
 def as_text(arguments: Mapping[str, Any] | str) -> str:
@@ -64,7 +50,7 @@ def _encode_mapping(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not a JSON value")
 
 
-def read(text: str) -> dict[str, Any]:
+def read_object(text: str) -> dict[str, Any]:
     """Reads the arguments as plain JSON data. Broken JSON is reported with its position, never run as `{}`."""
     import pydantic_core
 
@@ -81,7 +67,7 @@ def read(text: str) -> dict[str, Any]:
 def is_readable(text: str) -> bool:
     """Returns whether the text is a JSON object, without the numbers that JSON does not have."""
     try:
-        read(text)
+        read_object(text)
     except ToolError:
         return False
     return True

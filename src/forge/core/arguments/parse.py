@@ -1,0 +1,99 @@
+"""Parses the arguments of a call: the picture of `core/arguments`, and what its parsers share.
+
+A tool has one of three parsers. Each gets what the model sent, and returns the arguments or raises `ToolError`:
+
+    a typed function   `make_typed_parser`, here           pydantic checks by the function's types
+    a JSON Schema      `compile_parser`, in `schema`       jsonschema-rs checks by the schema
+    a pydantic model   `make_model_parser`, here           first by the model's schema, then the model's own validators
+
+Correct arguments of a typed function take one strict pass over the text. Everything else goes this way:
+
+    text -> `json_text`, or `almost_json` -> data -> check -> arguments
+                                                       |
+                                                   problems -> `repair` (`wrappers`, `names`) -> check -> `Repaired`
+                                                                                                   |
+                                                                                               `explain` -> `ToolError`
+
+`repair_typed` and `schema` translate the errors of pydantic and of jsonschema-rs into the same `ArgumentProblem`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from forge.core.arguments.json_text import MOST_PARTS, as_text, check_amount, is_readable
+from forge.core.arguments.parameters import SimpleArguments
+from forge.core.arguments.pydantic_private import make_closed_validator
+from forge.core.spec import ToolSpec
+
+Parse = Callable[[Mapping[str, Any] | str], dict[str, Any]]
+
+
+class Repaired(dict[str, Any]):
+    """Validated arguments that were repaired and differ from the sent ones."""
+
+    __slots__ = ("repaired",)
+    repaired: list[str]
+
+
+def mark_repaired(values: dict[str, Any], notes: list[str]) -> dict[str, Any]:
+    """Returns the arguments with notes on their repairs; the arguments themselves if there are none."""
+    if not notes:
+        return values
+    made = Repaired(values)
+    made.repaired = notes
+    return made
+
+
+def make_typed_parser(spec: ToolSpec, adapter: Any, defaults: Mapping[str, Any]) -> Parse:
+    """Makes the `parse` of a typed tool. `adapter`: `SimpleArguments`, or pydantic's `TypeAdapter`."""
+    from pydantic_core import ValidationError  # heavy: paid at the first call
+
+    validate = make_closed_validator(adapter).validate_json
+
+    @cache
+    def second_reading() -> Any:
+        from forge.core.arguments.repair_typed import SecondReading  # only where something is wrong
+
+        return SecondReading(spec, validate, defaults, isinstance(adapter, SimpleArguments))
+
+    def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+        text = arguments if type(arguments) is str else as_text(arguments)
+        if not text or text.isspace():
+            text = "{}"  # how some providers spell a call without arguments
+        if len(text) > MOST_PARTS:
+            check_amount(text)
+        failed = None
+        # pydantic takes NaN and Infinity as numbers; to look for one letter takes a tenth of the time
+        has_json_numbers = ("N" not in text or "NaN" not in text) and ("I" not in text or "Infinity" not in text)
+        if has_json_numbers or is_readable(text):
+            try:
+                values: dict[str, Any] = validate(text, strict=True)
+                return {**defaults, **values} if defaults else values
+            except ValidationError as error:
+                failed = error.with_traceback(None)  # it would hold this frame, which holds it
+        return mark_repaired(*second_reading().read(text, failed))
+
+    return parse
+
+
+def make_model_parser(spec: ToolSpec, model: Any, parse: Parse) -> Parse:
+    """Makes the `parse` of a tool whose schema is a pydantic model. `parse` checks by the schema of the model."""
+    from pydantic import ValidationError
+
+    validate = make_closed_validator(model).validate_json
+
+    def parse_and_validate(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+        data = parse(arguments)
+        try:
+            made = validate(as_text(data))
+        except ValidationError as error:
+            from forge.core.arguments.repair_typed import explain_errors  # only where something is wrong
+
+            raise explain_errors(spec, error, data) from None
+        values = {key: getattr(made, key) for key in type(made).model_fields} | dict(made.model_extra or {})
+        return mark_repaired(values, data.repaired) if isinstance(data, Repaired) else values
+
+    return parse_and_validate
