@@ -24,6 +24,7 @@ from forge.network.address import (
     why_name_not_public,
     why_not_public,
 )
+from forge.network.program_secrets import ProgramSecret, covers_host
 
 Mode = Literal["open", "allowlist", "deny-all"]
 
@@ -64,6 +65,9 @@ class Egress:
         private: non-public targets that may be reached all the same: hosts, addresses or ranges, with `:port` or
             without. In an allowlist such an entry stands for itself.
         proxy: the URL of a proxy; `FORGE_TRUST_ENV=1` takes it from the environment.
+        inspect: the proxy of programs ends TLS, so that it sees all their requests.
+        passed: hosts whose TLS it never ends: pinned and mutual TLS, gRPC.
+        secrets: values that it puts into the requests of programs.
 
     Example:
         >>> Egress("allowlist", domains=("api.example.com",)).mode
@@ -74,6 +78,9 @@ class Egress:
     domains: tuple[str, ...] = ()
     private: tuple[str, ...] = ()
     proxy: str = field(default="", repr=False)  # may hold a password
+    inspect: bool = False
+    passed: tuple[str, ...] = ()
+    secrets: tuple[ProgramSecret, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         for where in ("domains", "private"):
@@ -111,6 +118,16 @@ class Egress:
         """Returns a copy with a tool's own hosts in its allowlist; the other modes have no exceptions."""
         added = tuple(host for host in hosts if host not in self.domains)
         return replace(self, domains=self.domains + added) if added and self.mode == "allowlist" else self
+
+    def ends_tls(self, host: str) -> bool:
+        """Returns whether the proxy of programs ends their TLS to a host."""
+        if any(covers_host(one, host) for one in self.passed):
+            return False
+        return self.inspect or any(one.is_for(host) for one in self.secrets)
+
+    @property
+    def ends_some_tls(self) -> bool:
+        return self.inspect or bool(self.secrets)
 
     def judge(self, url: Url, *, proxied: bool = False) -> None:
         """Raises `ToolError` if the URL is not allowed, as far as that is known before its name is resolved."""

@@ -109,6 +109,11 @@ class Rules:
         layers = ((name, layer.judge_number(spec, scope, files, labels)) for name, layer in self.layers)
         return strictest([*own, *(replace(found, layer=name) for name, found in layers if found is not None)])
 
+    def decisions_about_targets(self, spec: ToolSpec, permission: Permission, scope: Scope) -> set[Decision]:
+        """Returns the decisions of the rules that name a target of this permission, for the tool and this caller."""
+        mine = self._rules_about(spec, permission).all_rules()
+        return {rule.decision for rule in mine if rule.target and rule.is_for(scope)}
+
     def all_rules(self) -> list[Rule]:
         """Returns all rules, those of layers included."""
         return [*self.rules, *(rule for _, layer in self.layers for rule in layer.all_rules())]

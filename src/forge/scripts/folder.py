@@ -18,7 +18,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.files import find_status
 from forge.core.result import ToolResult
-from forge.core.spec import Permission, is_name
+from forge.core.spec import is_name
 from forge.core.tool import Tool
 from forge.core.untrusted import clean
 from forge.process.run_script import MAX_OUTPUT, MOST_OF_ERRORS, TIMEOUT, FileTool, ScriptSettings, run_script
@@ -455,8 +455,10 @@ class ScriptTool(FileTool):
         self.reload = reload
 
     async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
-        from forge.permissions.gate import rule_allows  # needed only for a call
+        from forge.permissions.program_network import program_network  # needed only for a call
 
+        settings = self.settings
+        opened = await program_network(ctx, opened=settings.network, sandbox=settings.sandbox)
         return await run_script(
             self.script,
             self.settings,
@@ -464,7 +466,7 @@ class ScriptTool(FileTool):
             ctx,
             paths=PathValidator.of(ctx.scope),
             folder=self.script.location.path.parent,
-            network=rule_allows(ctx, Permission.NETWORK),
+            network=opened,
             check=self._check,
             clean=lambda text: clean(text, MOST_OF_ERRORS),
         )

@@ -10,7 +10,7 @@ from typing import Any
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
-from forge.core.spec import Permission, is_name
+from forge.core.spec import is_name
 from forge.process.run_script import FileTool, ScriptSettings, run_script
 from forge.skills.catalog import SkillProblem
 from forge.skills.skill import Skill, ToolSection, one_line, resolve_skill_file
@@ -46,8 +46,10 @@ class SkillTool(FileTool):
         self.script = script
 
     async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
-        from forge.permissions.gate import rule_allows  # needed only for a call
+        from forge.permissions.program_network import program_network  # needed only for a call
 
+        settings = self.settings
+        opened = await program_network(ctx, opened=settings.network, sandbox=settings.sandbox)
         return await run_script(
             self.script,
             self.settings,
@@ -55,7 +57,7 @@ class SkillTool(FileTool):
             ctx,
             paths=PathValidator.of(ctx.scope),
             folder=self.script.location.root,
-            network=rule_allows(ctx, Permission.NETWORK),
+            network=opened,
             check=self._check,
             clean=_clean,
         )

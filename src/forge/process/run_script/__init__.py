@@ -27,7 +27,7 @@ from forge.process.environment import shell_environment
 from forge.process.run_script.runtimes import RunnableScript, ScriptCommand, command_for
 from forge.process.running.output import Capture, OutputPlan
 from forge.process.running.run import FinishedProgram, run
-from forge.process.sandbox.layout import Confinement, PathRoots, confinement_of, find_hidden
+from forge.process.sandbox.layout import Confinement, NetworkProxy, PathRoots, confinement_of, find_hidden
 
 MOST_OF_ERRORS = 2_000  # characters, the last ones
 MOST_OF_CANCELLED = 10_000  # characters, the last ones
@@ -42,14 +42,14 @@ async def run_script(
     *,
     paths: PathRoots,
     folder: Path,
-    network: bool,
+    network: bool | NetworkProxy,
     check: Callable[[], None],
     clean: Callable[[str], str],
 ) -> ToolResult:
     """Runs a script to its end and returns its result.
 
     `check` raises `ToolError` if the file changed since it was read. The script may also read `folder`.
-    `network`: a rule opens it. `clean` prepares the script's stderr for a message.
+    `network`: True for all of it, or the proxy that judges hosts. `clean` prepares the script's stderr for a message.
     """
     writable = [root.path for root in paths.roots if root.writable]
 
@@ -62,7 +62,7 @@ async def run_script(
         ctx.scope,
         paths,
         also=[folder] if paths.location_of(str(folder)) is None else [],
-        network=settings.network or network,
+        network=network,
     )
     confinement = replace(confinement, sandbox=settings.sandbox)
     return await _run(script, command, settings, arguments, ctx, confinement, clean)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import os
 import resource
 import signal
@@ -29,7 +30,7 @@ from forge.process.running.output import (
 )
 from forge.process.running.supervisor import GRACE, Program, start
 from forge.process.sandbox import SandboxedCommand, Tier, choose_tier
-from forge.process.sandbox.layout import CommandLine, Confinement
+from forge.process.sandbox.layout import CommandLine, Confinement, NetworkProxy
 from forge.process.sandbox.restore_files import watch_protected_files
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ __all__ = ["ConfinedCommand", "FinishedProgram", "confine", "find_tier", "run", 
 
 _tiers: dict[str | bool, Tier] = {}  # the sandbox of programs in this process, by setting
 _UNKILLABLE = 6.0  # seconds after the kill until we stop waiting for an unkillable process
+_ASK_AGAIN = 1.0  # seconds until we look again whether a program still waits for a person
 _SCARCE = 5.0  # seconds to wait for descriptors that others hold
 
 
@@ -61,6 +63,7 @@ class FinishedProgram:
     put_back: tuple[str, ...] = ()  # descriptions of protected files that were restored
     sandbox: str = "none"
     limits: Mapping[str, str] = field(default_factory=dict)  # of the sandbox: memory, processes, …
+    network: tuple[Mapping[str, Any], ...] = ()  # the hosts that it tried, where rules limit them
     reached: tuple[str, ...] = ()  # explanations of the limits that it reached, or seems to have reached
 
 
@@ -88,7 +91,7 @@ async def run(
         try:
             began = asyncio.get_running_loop().time()
             program = await _start(confined.command, cwd, env, bool(stdin), output.merge, limits, leave is not None)
-            watch = _ProgramWatch(program, began, stdin, output)
+            watch = _ProgramWatch(program, began, stdin, output, confined.seconds_waited)
             said: list[str] = []
             try:
                 try:
@@ -112,7 +115,12 @@ async def run(
             said_all = f"{finished.output}\n{finished.errors}"
             reached = confined.explain_reached_limits(said_all, failed=failed, counted=program.reached)
             return replace(
-                finished, signal=ended_by, put_back=tuple(said), limits=confined.limits, reached=tuple(reached)
+                finished,
+                signal=ended_by,
+                put_back=tuple(said),
+                limits=confined.limits,
+                network=confined.network,
+                reached=tuple(reached),
             )
         finally:
             confined.close()
@@ -122,9 +130,14 @@ class ConfinedCommand:
     """A command line that replaces another, and the sandbox tier that confines it. It must be closed."""
 
     def __init__(
-        self, command: CommandLine, settle: Callable[[], list[str]] = list, boxed: SandboxedCommand | None = None
+        self,
+        command: CommandLine,
+        settle: Callable[[], list[str]] = list,
+        boxed: SandboxedCommand | None = None,
+        proxy: NetworkProxy | None = None,
     ) -> None:
         self.command = command
+        self._proxy = proxy
         self.settle = settle  # call it once, after the end: restores protected files and describes them
         self.tier = "none" if boxed is None else str(boxed.tier)
         self.still_used = False  # processes left running still use its home
@@ -145,11 +158,22 @@ class ConfinedCommand:
         """Describes the limits of the program; empty without a sandbox."""
         return {} if self._boxed is None else self._boxed.limits
 
+    @property
+    def network(self) -> tuple[Mapping[str, Any], ...]:
+        """The hosts that the program tried, where rules limit them."""
+        return () if self._proxy is None else tuple(self._proxy.report())
+
+    def seconds_waited(self) -> float:
+        """Returns how long the program waited for a person's answer about a host; infinite while it waits."""
+        return 0.0 if self._proxy is None else self._proxy.waited
+
     def explain_reached_limits(self, said: str, *, failed: bool, counted: Mapping[str, int]) -> list[str]:
         """Explains the limits that the program reached, or seems to have reached. `counted`: by its cgroup."""
         return [] if self._boxed is None else self._boxed.explain_reached_limits(said, failed=failed, counted=counted)
 
     def close(self) -> None:
+        if self._proxy is not None:
+            self._proxy.close()
         if self._boxed is not None:
             self._boxed.close(still_used=self.still_used)
 
@@ -181,7 +205,8 @@ async def confine(
     cgroups = (delegated.folder, delegated.controllers) if delegated is not None else ("", ())
     boxed = SandboxedCommand(argv, _without_given(confinement, limits), tier, env, cgroups)
     try:
-        return ConfinedCommand(boxed.command, watch_protected_files(confinement, str(tier)), boxed)
+        proxy = confinement.proxy if boxed.command.listens else None
+        return ConfinedCommand(boxed.command, watch_protected_files(confinement, str(tier)), boxed, proxy)
     except BaseException:
         boxed.close()
         raise
@@ -238,6 +263,7 @@ class _ProgramWatch:
         began: float,
         stdin: bytes,
         output: OutputPlan,
+        waited: Callable[[], float],
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.program = program
@@ -250,6 +276,7 @@ class _ProgramWatch:
         self.message: tuple[Any, ...] = ()
         self.done: asyncio.Future[None] = self.loop.create_future()
         self.timed_out = False
+        self._waited, self._allowed = waited, 0.0
         self.began = began
         self.duration = 0.0
         self._stdin = memoryview(stdin)
@@ -378,6 +405,13 @@ class _ProgramWatch:
             self.program.close_pipe("given")
 
     def _time_out(self) -> None:
+        """Stops the program, unless it waited for a person meanwhile: that time is not its own."""
+        waited = self._waited()
+        if waited > self._allowed:
+            longer = min(waited - self._allowed, _ASK_AGAIN)
+            self._allowed += longer if waited < math.inf else 0.0
+            self._timers.append(self.loop.call_later(longer, self._time_out))
+            return
         self.timed_out = True
         self._stop()
 
@@ -429,6 +463,12 @@ def start_error(number: int, stage: str, name: str, cwd: Path) -> ToolError:
             f"the trial could not begin, so nothing was run: a layer over the files cannot be mounted: {words}",
             ErrorKind.SYSTEM,
             "Run it outside a trial, after asking the person.",
+        )
+    if stage == "network":
+        return ToolError(
+            f"its network, which rules limit to some hosts, cannot be made here: {words}",
+            ErrorKind.SYSTEM,
+            "Nothing was run. Try again; if it happens again, the person can find the cause with `forge doctor`.",
         )
     kind = ErrorKind.NOT_FOUND if number == errno.ENOENT else ErrorKind.USER
     return ToolError(f'"{name[:200]}" cannot be started: {words}', kind, "Check that it is an executable program.")

@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +42,20 @@ _current: _SupervisorProcess | None = None
 class Program:
     """A running program: its pipes and the socket of its keeper. It must be closed."""
 
-    def __init__(self, keeper: socket.socket, output: int, errors: int, given: int) -> None:
+    def __init__(
+        self,
+        keeper: socket.socket,
+        output: int,
+        errors: int,
+        given: int,
+        on_listening: Callable[[list[int]], None] | None = None,
+    ) -> None:
         self.keeper = keeper
         self.output = output  # -1: none, here and below
         self.errors = errors
         self.given = given  # the write end of its input
         self.reached: Mapping[str, int] = {}  # how often limits of its cgroup were reached, by controller
+        self._on_listening = on_listening
         self._messages = Messages()
         self._usable = False
         self._nanny = 0  # the process number of the keeper, if processes were left running
@@ -58,12 +66,24 @@ class Program:
         """
         is_open = self._messages.read(self.keeper)
         message: tuple[Any, ...] | None = self._messages.next()
+        if message is not None and message[0] == "listening":
+            self._take_listeners()
+            message = self._messages.next()
         if message is None:
             return None if is_open else ("lost",)
         self._usable = message[-1]
         if message[0] == "ended":
             self._nanny, self.reached = message[3:5]
         return message
+
+    def _take_listeners(self) -> None:
+        """Hands over the sockets that listen inside the program's network; whoever takes them closes them."""
+        sockets = self._messages.take()
+        if self._on_listening is not None:
+            self._on_listening(sockets)
+        else:
+            for one in sockets:
+                os.close(one)
 
     def stop(self, grace: float = GRACE) -> None:
         """Asks its group to end; then the rest of its tree is killed. Does not wait."""
@@ -123,6 +143,7 @@ def start(
         "limits": limits.for_kernel() if limits is not None else [],
         "cgroup": command.cgroup,
         "layers": [tuple(one) for one in command.layers],
+        "listens": list(command.listens),
         "reads": reads,
         "leave": leave,
     }
@@ -142,7 +163,7 @@ def start(
     for one in ours:
         if one >= 0:
             os.set_blocking(one, False)
-    return Program(keeper, ours[1], ours[2], ours[0])
+    return Program(keeper, ours[1], ours[2], ours[0], command.on_listening)
 
 
 def find_supervisor() -> int:

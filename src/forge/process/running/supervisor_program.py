@@ -152,6 +152,10 @@ IDLE = 10.0  # seconds without work after which a keeper ends
 _DEFAULT_SIGNALS = [one for one in signal.valid_signals() if one not in (signal.SIGKILL, signal.SIGSTOP)]
 
 
+class _NoListeners(OSError):
+    """No socket could be made inside a sandbox's network."""
+
+
 class Keeper:
     """Keeps one program at a time and its descendants. All of them die when Forge closes the connection."""
 
@@ -241,9 +245,13 @@ class Keeper:
                 folder, values = work["cgroup"]
                 self.cgroup = Cgroup(folder, self.supervisor, dict(values))
             stage = "program"
-            self._begin(self._spawn(work, given))
+            if work["listens"]:
+                self._start_with_listeners(work, given)
+            else:
+                self._begin(self._spawn(work, given))
             self.leave = work["leave"]
         except (OSError, ValueError) as error:
+            stage = "network" if isinstance(error, _NoListeners) else stage
             self._end_cgroup()
             stage = "layer" if isinstance(error, _LayerError) else stage
             self._send("failed", getattr(error, "errno", None) or 0, stage, self.usable)
@@ -263,6 +271,30 @@ class Keeper:
             signal.signal(signal.SIGTERM, self._stop_and_exit)
             if os.getppid() != self.supervisor:  # it may have ended just now
                 self._stop_and_exit()
+
+    def _start_with_listeners(self, work: dict[str, Any], given: list[int]) -> None:
+        """Starts a sandbox that waits, makes sockets that listen inside its network, gives them to Forge, and goes on.
+
+        Where they cannot be made, the sandbox never runs its program.
+        """
+        from forge.process.running.listen_inside import SandboxStart, open_listeners
+
+        with SandboxStart() as started:
+            work["inherits"] = started.inherited
+            self._begin(self._spawn(work, given))
+            try:
+                if not (child := started.read_child()):
+                    return
+                sockets = open_listeners(child, work["listens"])
+            except OSError as error:
+                self._kill_tree()
+                self._begin(0)
+                raise _NoListeners(error.errno or 0, str(error)) from None
+            with contextlib.suppress(OSError):  # the connection is closed: Forge is gone, and so is the program
+                socket.send_fds(self.forge, [pack(("listening", self.usable))], sockets)
+            for one in sockets:
+                os.close(one)
+            started.go_on()
 
     def _limit(self, limits: Iterable[tuple[int, int, int]]) -> None:
         """Lowers the limits that the program inherits. They cannot be raised again, so this keeper serves once."""
@@ -440,6 +472,7 @@ def _spawn_program(
                 os.close(nothing)
     actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in enumerate(streams)]
     actions += [(os.POSIX_SPAWN_OPEN, number, path, flags, 0) for number, path, flags in work["files"]]
+    actions += [(os.POSIX_SPAWN_DUP2, source, target) for source, target in work.get("inherits", ())]
     try:
         return os.posix_spawn(
             work["path"],
@@ -526,6 +559,8 @@ def _become_program(work: dict[str, Any], streams: list[int]) -> None:
             enter_layers(work["layers"], work["cwd"])
         except OSError as error:
             raise _LayerError(*error.args) from None
+    for source, number in work.get("inherits", ()):
+        os.dup2(source, number)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     os.execve(work["path"], work["argv"], work["env"])  # noqa: S606
 

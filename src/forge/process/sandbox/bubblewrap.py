@@ -26,6 +26,7 @@ from forge.process.sandbox.layout import (
     SYSTEM,
     CommandLine,
     Confinement,
+    NetworkProxy,
     Roots,
     find_skill_files,
     folders_above,
@@ -51,6 +52,8 @@ MOST_WORDS = 9_000  # limit of bubblewrap, the program's words included
 
 _FILTER, _GIT, _STATUS = 9, 8, 7  # descriptors of the filter, the person's Git settings, and bubblewrap's report
 _SHELL_SAYS = 6
+INFO, BLOCK = 10, 11  # bubblewrap writes its child's number there, and waits until it can read
+_FIRST_FILE = 12  # … of the files that a proxy gives to the program
 _SIGNALS = 128  # exit codes above this one may stand for signals
 _ENV = "/usr/bin/env"
 # bubblewrap turns a signal into an exit code above 128, which a program can also choose. A shell reports which it was,
@@ -96,6 +99,10 @@ def build_command(
     given = {_FILTER: _filter(writes=not confinement.read_only), _GIT: git_settings(roots.workspace)}
     if given[_FILTER]:
         words += ["--seccomp", str(_FILTER)]
+    proxy = None if confinement.read_only or confinement.network else confinement.proxy
+    if proxy is not None:
+        words += _open_proxy(proxy)
+        given |= dict(enumerate(proxy.files.values(), _FIRST_FILE))
     if status:
         words += ["--json-status-fd", str(_STATUS), "--as-pid-1"]  # the shell below also reaps orphans, as pid 1 must
     words += [
@@ -115,9 +122,19 @@ def build_command(
         words,
         reads=tuple((number, _make_memory_file(content, os.getpid())) for number, content in given.items() if content),
         appends=((_STATUS, status), (_SHELL_SAYS, status)) if status else (),
+        listens=proxy.listeners if proxy is not None else (),
+        on_listening=proxy.take if proxy is not None else None,
         ignores_term=gentle,  # bubblewrap must survive SIGTERM, or the kernel kills the program before it can end
         layers=confinement.layers,
     )
+
+
+def _open_proxy(proxy: NetworkProxy) -> list[str]:
+    """Returns the words for a network with a proxy in it: bubblewrap waits until its sockets are there."""
+    words = ["--info-fd", str(INFO), "--block-fd", str(BLOCK)]
+    for number, path in enumerate(proxy.files, _FIRST_FILE):
+        words += ["--ro-bind-data", str(number), path]
+    return [*words, *(word for name, value in proxy.variables.items() for word in ("--setenv", name, value))]
 
 
 def _shell(confinement: Confinement, *, names_signals: bool) -> list[str]:

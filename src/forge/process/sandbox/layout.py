@@ -13,11 +13,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from forge.core.context import LayerMount, ProgramLimits, Root, Scope
 from forge.core.errors import ErrorKind, ToolError
@@ -52,6 +52,39 @@ _PATH = re.compile(r"(?<![\w:/.@])\.{0,2}(?:/?[\w.@+~-]+)*/[\w.@+~/-]+")
 _BESIDE_PROGRAMS = ("lib", "lib64", "libexec")
 
 
+Listener = tuple[str, str, int]
+"""A socket that listens inside a sandbox's own network: "tcp" or "udp", address, port."""
+
+
+class NetworkProxy(Protocol):
+    """The one way out of a sandbox that has a network of its own, as `forge.network` makes it."""
+
+    @property
+    def listeners(self) -> tuple[Listener, ...]:
+        """The sockets that listen inside."""
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The variables of the program."""
+
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        """The files that the program sees instead of the machine's own."""
+
+    @property
+    def waited(self) -> float:
+        """Seconds that the program waited for a person; infinite while it waits."""
+
+    def take(self, sockets: Sequence[int]) -> None:
+        """Serves the sockets from now on, and closes them in the end. Called in any thread."""
+
+    def report(self) -> list[dict[str, Any]]:
+        """Returns what was tried and reached."""
+
+    def close(self) -> None:
+        """Ends all connections. Called in any thread."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confinement:
     """The paths and rights of a program besides the system's own programs; everything else is hidden."""
@@ -61,6 +94,7 @@ class Confinement:
     readable: tuple[Path, ...] = ()
     protected: tuple[Path, ...] = ()  # read-only, besides Git's hooks and settings and what is Forge's
     network: bool = False
+    proxy: NetworkProxy | None = None  # instead of the network: the one way out
     home: Path | None = None  # the value of HOME; without it a private and empty directory
     read_only: bool = False  # nothing can be changed, and there is no network, whatever the other fields say
     hidden: tuple[Path, ...] = ()  # cannot be read, wherever it is
@@ -83,7 +117,12 @@ class PathRoots(Protocol):
 
 
 def confinement_of(
-    scope: Scope, paths: PathRoots, *, also: Sequence[Path] = (), network: bool = False, home: Path | None = None
+    scope: Scope,
+    paths: PathRoots,
+    *,
+    also: Sequence[Path] = (),
+    network: bool | NetworkProxy = False,
+    home: Path | None = None,
 ) -> Confinement:
     """Returns the confinement of every program that a tool, a script or a skill starts.
 
@@ -105,7 +144,8 @@ def confinement_of(
             for folder, name in find_skill_files(str(workspace), top)
         )
         + tuple(Path(workspace, name) for name in scope.protected),
-        network=network,
+        network=network is True,
+        proxy=None if isinstance(network, bool) else network,
         home=home,
         limits=scope.programs,
     )
@@ -414,6 +454,8 @@ class CommandLine:
         None  # where to make its cgroup, and the values of its files
     )
     layers: tuple[LayerMount, ...] = ()  # mounted before it starts; only a keeper can do that
+    listens: tuple[Listener, ...] = ()  # sockets that its starter makes inside its network, before it begins …
+    on_listening: Callable[[list[int]], None] | None = None  # … and who gets their descriptors, in any thread
 
     @property
     def files(self) -> list[tuple[int, str, int]]:

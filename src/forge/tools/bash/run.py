@@ -21,7 +21,7 @@ from forge.process.running.jobs import start_job
 from forge.process.running.limits import Resources
 from forge.process.running.output import Capture, OutputPlan
 from forge.process.running.run import FinishedProgram, confine, run
-from forge.process.sandbox.layout import Confinement
+from forge.process.sandbox.layout import Confinement, confinement_of
 from forge.tools.bash.guard import ReadOnlyRun
 from forge.tools.shared.approved_paths import resolve_approved
 from forge.tools.shared.confinement import confinement, explain_hidden, find_hints, find_settings, spell_settings
@@ -83,10 +83,12 @@ async def prepare_line(
     env |= spell_settings(env, named)
     readable = [path for each in named.values() for path in each]
     sandbox = "auto" if settings.sandbox is None else settings.sandbox
-    confined = replace(confinement(ctx, paths, network=settings.network, readable=readable), sandbox=sandbox)
     if reading is not None:
         env = reading_environment([root.path for root in paths.roots])
-        confined = replace(confined, read_only=True, network=False, hidden=reading.hidden)
+        only_reads = confinement_of(ctx.scope, paths, also=readable)
+        confined = replace(only_reads, sandbox=sandbox, read_only=True, hidden=reading.hidden)
+    else:
+        confined = await confinement(ctx, paths, network=settings.network, sandbox=sandbox, readable=readable)
     writable = (ctx.scope.workspace, *(root.path for root in ctx.scope.roots))
     shell = settings.shell if "/" in settings.shell else _find_shell(settings.shell, writable, env["PATH"])
     return PreparedLine(
@@ -195,6 +197,7 @@ def _data(finished: FinishedProgram) -> dict[str, Any]:
         "timed_out": finished.timed_out,
         "sandbox": finished.sandbox,
         **({"sandbox_limits": dict(finished.limits)} if finished.limits else {}),
+        **({"network": [dict(one) for one in finished.network]} if finished.network else {}),
         "still_running": list(finished.left),
     }
 

@@ -44,8 +44,14 @@ async def execute(
     env = environment(settings, paths)
     named = find_settings(env, settings.env_passthrough, paths)
     readable = [*_program_folders(judged), *(path for each in named.values() for path in each)]
-    confined = confinement(ctx, paths, network=settings.network, readable=readable, home=working_directory(paths))
-    confined = replace(confined, sandbox=_sandbox(settings, judged))
+    confined = await confinement(
+        ctx,
+        paths,
+        network=settings.network,
+        sandbox=_sandbox(settings, judged),
+        readable=readable,
+        home=working_directory(paths),
+    )
     try:
         finished = await run(
             command_line(judged, args),

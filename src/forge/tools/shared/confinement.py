@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from forge.core.context import ToolContext
-from forge.core.spec import Permission
-from forge.permissions.gate import rule_allows
+from forge.permissions.program_network import program_network
 from forge.process.sandbox.layout import Confinement, confinement_of, find_hidden
 from forge.workspace.paths import PathValidator
 from forge.workspace.state import config_file
@@ -17,12 +17,21 @@ from forge.workspace.state import config_file
 _NAMES_SETTINGS = re.compile(r"CONFIG|CREDENTIAL|CERT|CA_BUNDLE|CA_FILE|PASSFILE|NETRC|[A-Z]RC\Z")
 
 
-def confinement(
-    ctx: ToolContext, paths: PathValidator, *, network: bool, readable: Sequence[Path] = (), home: Path | None = None
+async def confinement(
+    ctx: ToolContext,
+    paths: PathValidator,
+    *,
+    network: bool,
+    sandbox: str | bool | None,
+    readable: Sequence[Path] = (),
+    home: Path | None = None,
 ) -> Confinement:
-    """Returns the confinement: the workspace, the declared roots, `readable`, and the network if it is open."""
-    opened = network or rule_allows(ctx, Permission.NETWORK)
-    return confinement_of(ctx.scope, paths, also=readable, network=opened, home=home)
+    """Returns the confinement: the workspace, the declared roots, `readable`, and the network or the hosts that rules
+    open.
+    """
+    opened = await program_network(ctx, opened=network, sandbox=sandbox)
+    found = confinement_of(ctx.scope, paths, also=readable, network=opened, home=home)
+    return replace(found, sandbox="auto" if sandbox is None else sandbox)
 
 
 def find_settings(env: Mapping[str, str], passthrough: Iterable[str], paths: PathValidator) -> dict[str, list[Path]]:

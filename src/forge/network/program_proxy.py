@@ -1,0 +1,518 @@
+"""The one way out of a program's sandbox: a proxy that judges each host, and connects by the egress.
+
+The sandbox has a network of its own with nothing in it but the sockets that this proxy gets: a proxy for the clients
+that know one, port 443 for those that do not, which name their host in the TLS greeting, and a name server that answers
+every name with the address of that port. It runs in a thread, so that a program is served whatever loops do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NoReturn
+
+import h11
+
+from forge.core.errors import ToolError
+from forge.network.address import Url, read_host
+from forge.network.connections import MOST_TRIED, find_proxy, load_tls_context, resolve
+from forge.network.egress import Egress
+from forge.network.program_requests import (
+    Exchange,
+    RefusedRequest,
+    SocketWire,
+    StreamWire,
+    Wire,
+    connect_through,
+    forward_request,
+)
+
+log = logging.getLogger(__name__)
+
+PROXY_PORT = 3128
+LISTENERS = (("tcp", "127.0.0.1", PROXY_PORT), ("tcp", "0.0.0.0", 443), ("udp", "127.0.0.1", 53))  # noqa: S104 - inside
+"""Inside the sandbox: the proxy, TLS of clients that know no proxy, and names."""
+
+MOST_CONNECTIONS = 256  # of one program at a time; further ones wait to be accepted
+MOST_BYTES = 20 * 1024**3  # of one program, both ways
+MOST_HOSTS = 1_000  # that are judged and named; a program that tries more gets no further ones
+LONGEST_HEAD = 64 * 1024  # bytes of a request's head, or of a TLS greeting
+HEAD_SECONDS = 60.0  # for the head of a request, or a TLS greeting, to come
+CONNECT_SECONDS = 30.0
+IDLE_SECONDS = 3_600.0  # without a byte either way
+_PORTS = {"http": 80, "https": 443}
+_TLS_HANDSHAKE = 0x16
+_LINGER = 0.005  # seconds until the rest of a greeting may have come
+_HERE = b"\x7f\x00\x00\x01"
+
+
+@dataclass(slots=True)
+class ReachedHost:
+    """A host and port that a program tried, and what became of it."""
+
+    host: str
+    port: int
+    refused: str = ""  # why
+    connections: int = 0
+    sent: int = 0  # bytes
+    received: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        facts = {"connections": self.connections, "bytes_sent": self.sent, "bytes_received": self.received}
+        return {"host": self.host, "port": self.port, **({"refused": self.refused} if self.refused else facts)}
+
+
+Judge = Callable[[str], Awaitable[str]]
+"""Says why a program may not reach a URL's server; "" if it may. It may ask a person meanwhile. The scheme is
+`https` for port 443, `http` for plain requests, and `tcp` for whatever else is sent."""
+
+
+class ProgramProxy:
+    """The network of one program. `take` and `close` can be called in any thread."""
+
+    def __init__(self, judge: Judge, egress: Egress) -> None:
+        """`judge` runs in the event loop that is running now."""
+        self._judge = judge
+        self._loop = asyncio.get_running_loop()
+        self._egress = egress
+        self._secrets = egress.secrets
+        self._hosts: dict[tuple[str, int], ReachedHost] = {}
+        self._verdicts: dict[str, asyncio.Future[str]] = {}
+        self._asking = 0  # servers that are being judged
+        self._waited = 0.0
+        self._connections = asyncio.Semaphore(MOST_CONNECTIONS)
+        self._bytes = 0
+        self._open: set[asyncio.Task[None]] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    listeners: tuple[tuple[str, str, int], ...] = LISTENERS
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The variables by which clients find the proxy and, where it ends TLS, its certificate."""
+        proxy = f"http://127.0.0.1:{PROXY_PORT}"
+        names = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+        here = dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
+        found = {**dict.fromkeys(names, proxy), **here, "NODE_USE_ENV_PROXY": "1"}
+        if self._egress.ends_some_tls:
+            from forge.network.session_authority import BUNDLE, BUNDLE_VARIABLES
+
+            found |= dict.fromkeys(BUNDLE_VARIABLES, BUNDLE)
+        return found | {one.name: one.placeholder for one in self._secrets if one.name}
+
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        """The files that the program sees instead of the machine's own."""
+        found = {"/etc/resolv.conf": b"nameserver 127.0.0.1\noptions timeout:10 attempts:1\n"}
+        if self._egress.ends_some_tls:
+            from forge.network.session_authority import BUNDLE, trust_bundle
+
+            found[BUNDLE] = trust_bundle()
+        return found
+
+    def report(self) -> list[dict[str, Any]]:
+        """What was tried and reached, in its order."""
+        return [one.as_json() for one in list(self._hosts.values())]
+
+    @property
+    def waited(self) -> float:
+        """Seconds that the program waited for verdicts; infinite while it waits for one."""
+        return math.inf if self._asking else self._waited
+
+    def take(self, sockets: Sequence[int]) -> None:
+        """Serves the sockets that listen inside, in the order of `listeners`."""
+        made = [socket.socket(fileno=one) for one in sockets]
+        with self._lock:
+            if self._closed:
+                for one in made:
+                    one.close()
+                return
+            self._serving = _in_proxy_thread(self._serve(made))
+
+    def close(self) -> None:
+        """Ends all connections. A socket that still listened would keep the program's network alive."""
+        with self._lock:
+            self._closed = True
+            serving = getattr(self, "_serving", None)
+        if serving is not None:
+            serving.cancel()
+
+    async def _serve(self, sockets: Sequence[socket.socket]) -> None:
+        proxy, transparent, names = sockets
+        loop = asyncio.get_running_loop()
+        for one in sockets:
+            one.setblocking(False)
+        answering, _ = await loop.create_datagram_endpoint(_NameServer, sock=names)
+        try:
+            await asyncio.gather(
+                self._accept(proxy, self._serve_proxy_client), self._accept(transparent, self._serve_tls_client)
+            )
+        finally:
+            answering.close()
+            for one in (proxy, transparent):
+                one.close()
+            for task in list(self._open):
+                task.cancel()
+            await asyncio.gather(*self._open, return_exceptions=True)
+
+    async def _accept(self, listening: socket.socket, serve: Callable[[SocketWire], Awaitable[None]]) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._connections.acquire()
+            try:
+                client, _ = await loop.sock_accept(listening)
+            except OSError:  # too many descriptors: it waits in the queue
+                self._connections.release()
+                await asyncio.sleep(0.1)
+                continue
+            except BaseException:
+                self._connections.release()
+                raise
+            client.setblocking(False)
+            task = asyncio.ensure_future(self._serve_client(client, serve))
+            self._open.add(task)
+            task.add_done_callback(self._open.discard)
+
+    async def _serve_client(self, client: socket.socket, serve: Callable[[SocketWire], Awaitable[None]]) -> None:
+        wire = SocketWire(client)
+        try:
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await serve(wire)
+        except* (OSError, TimeoutError, h11.ProtocolError, RefusedRequest, ToolError):
+            pass  # the client sees its connection end; what was refused is in the report
+        finally:
+            wire.close()
+            self._connections.release()
+
+    # A client that knows the proxy.
+
+    async def _serve_proxy_client(self, client: SocketWire) -> None:
+        exchange = Exchange(client)
+        while (request := await _within(HEAD_SECONDS, exchange.next_request())) is not None:
+            if request.method != b"CONNECT":
+                if not await self._forward_plain(exchange, request):
+                    return
+                continue
+            host, port = _read_authority(request.target)
+            try:
+                upstream = await self._connect(host, port)
+            except ToolError as error:
+                await exchange.refuse(403, error.message)
+                continue
+            with contextlib.closing(upstream):
+                await exchange.accept_connect()
+                if not self._egress.ends_tls(host):
+                    await self._relay_both(client, upstream, host, port, self._read_greeting(client, host, port))
+                elif exchange.trailing:
+                    self._refuse(host, port, "it spoke before the proxy had answered")
+                else:
+                    await self._end_tls(client, host, port, upstream)
+            return
+
+    async def _forward_plain(self, exchange: Exchange, request: h11.Request) -> bool:
+        """Forwards a plain HTTP request. Returns whether the client may send another."""
+        host, port = exchange.plain_origin(request)
+        try:
+            upstream = await self._connect(host, port, "http")
+        except ToolError as error:
+            await exchange.refuse(403, error.message)
+            return exchange.goes_on
+        with contextlib.closing(upstream):
+            await self._counted(host, port, forward_request(exchange, request, upstream, (host, port), self._secrets))
+        return exchange.goes_on
+
+    async def _read_greeting(self, client: Wire, host: str, port: int) -> bytes:
+        """Returns what the client says first. A TLS greeting must name the host that was judged."""
+        said = await client.read()
+        if not said:
+            return said
+        if said[0] != _TLS_HANDSHAKE:
+            if port == 443:
+                self._refuse(host, port, "what came was not TLS")
+            return said
+        while (name := read_server_name(said)) is None:
+            piece = await _within(HEAD_SECONDS, client.read())
+            if not piece or len(said) > LONGEST_HEAD:
+                self._refuse(host, port, "its TLS greeting cannot be read")
+            said += piece
+        if not _same_host(name, host):
+            self._refuse(host, port, f'its TLS greeting names another host ("{name[:200]}")')
+        return said
+
+    # A client that knows no proxy: it asked for a name, got our address, and says the name in its TLS greeting.
+
+    async def _serve_tls_client(self, client: SocketWire) -> None:
+        name = await _within(HEAD_SECONDS, _peek_server_name(client.socket))
+        if not name:
+            self._refuse("(no name)", 443, "it came without a name in its TLS greeting")
+        host, _ = read_host(name)
+        with contextlib.closing(await self._connect(host, 443)) as upstream:
+            if self._egress.ends_tls(host):
+                await self._end_tls(client, host, 443, upstream)
+            else:
+                await self._relay_both(client, upstream, host, 443, client.read())
+
+    # Both: judge, connect, relay.
+
+    async def _connect(self, host: str, port: int, scheme: str = "") -> SocketWire:
+        """Connects to a host that may be reached. Raises `ToolError` with the reason otherwise."""
+        if why := await self._verdict(host, port, scheme or ("https" if port == 443 else "tcp")):
+            raise ToolError(f"{host}:{port} is not allowed: {why}")
+        name, address = read_host(host)
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                found = await open_guarded(Url("https", name, port, "/", address), self._egress)
+        except ToolError as error:
+            self._hosts[host, port].refused = error.message
+            raise
+        except (OSError, TimeoutError) as error:
+            problem = f"{host}:{port} cannot be reached: {getattr(error, 'strerror', '') or 'no answer'}"
+            raise ToolError(problem, passing=True) from None
+        self._hosts[host, port].connections += 1
+        return found
+
+    async def _verdict(self, host: str, port: int, scheme: str) -> str:
+        """Judges a server once for all connections; those that come meanwhile wait for the same answer."""
+        shown = f"[{host}]" if ":" in host else host
+        url = f"{scheme}://{shown}" if port == _PORTS.get(scheme) else f"{scheme}://{shown}:{port}"
+        if (known := self._verdicts.get(url)) is None:
+            if len(self._verdicts) >= MOST_HOSTS:
+                return f"the program tried {MOST_HOSTS:,} hosts already"
+            self._hosts.setdefault((host, port), ReachedHost(host, port))
+            self._asking += 1
+            asked = asyncio.run_coroutine_threadsafe(self._judge_safely(url), self._loop)
+            known = self._verdicts[url] = asyncio.wrap_future(asked)
+        why = await asyncio.shield(known)
+        self._hosts[host, port].refused = why
+        return why
+
+    async def _judge_safely(self, url: str) -> str:
+        """Returns the verdict; a judge that fails means no."""
+        began = time.monotonic()
+        try:
+            return await self._judge(url)
+        except ToolError as error:
+            return error.message
+        except Exception as error:  # whatever it is, the host is not reached
+            log.warning("the rules about %s could not be asked", url, exc_info=True)
+            return f"the rules could not be asked: {type(error).__name__}"
+        finally:
+            self._asking -= 1
+            self._waited += time.monotonic() - began
+
+    def _refuse(self, host: str, port: int, why: str) -> NoReturn:
+        self._hosts.setdefault((host, port), ReachedHost(host, port)).refused = why
+        raise RefusedRequest(why)
+
+    async def _end_tls(self, client: SocketWire, host: str, port: int, upstream: SocketWire) -> None:
+        from forge.network.session_authority import end_tls
+
+        try:
+            inside = await _within(HEAD_SECONDS, end_tls(client.hand_over(), host))
+        except (ssl.SSLError, OSError, TimeoutError):
+            self._refuse(host, port, "the client did not accept the certificate of this session (name it under `pass`)")
+        with contextlib.closing(inside):
+            try:
+                beyond = await _within(CONNECT_SECONDS, start_upstream_tls(upstream.hand_over(), host))
+            except (ssl.SSLError, OSError, TimeoutError) as error:
+                self._refuse(host, port, f"TLS to it failed: {error}")
+            with contextlib.closing(beyond):
+                exchange = Exchange(inside)
+                while (request := await _within(IDLE_SECONDS, exchange.next_request())) is not None:
+                    work = forward_request(exchange, request, beyond, (host, port), self._secrets, scheme="https")
+                    await self._counted(host, port, work)
+                    if not exchange.goes_on:
+                        return
+
+    async def _counted(self, host: str, port: int, work: Awaitable[tuple[int, int]]) -> None:
+        try:
+            sent, received = await work
+        except RefusedRequest as refused:
+            self._refuse(host, port, str(refused))
+        self._count(host, port, "sent", sent)
+        self._count(host, port, "received", received)
+
+    def _count(self, host: str, port: int, way: str, size: int) -> None:
+        found = self._hosts[host, port]
+        setattr(found, way, getattr(found, way) + size)
+        self._bytes += size
+        if self._bytes > MOST_BYTES:
+            self._refuse(host, port, f"the program moved more than {MOST_BYTES:,} bytes")
+
+    async def _relay_both(
+        self, client: Wire, upstream: Wire, host: str, port: int, greeting: Coroutine[Any, Any, bytes]
+    ) -> None:
+        """Relays until both sides have ended. The server may speak first; the client's greeting is read whole."""
+
+        async def forth() -> None:
+            first = await greeting
+            self._count(host, port, "sent", len(first))
+            await upstream.write(first)
+            await self._relay(client, upstream, host, port, "sent")
+
+        async with asyncio.TaskGroup() as both:
+            both.create_task(forth())
+            both.create_task(self._relay(upstream, client, host, port, "received"))
+
+    async def _relay(self, source: Wire, target: Wire, host: str, port: int, way: str) -> None:
+        while piece := await _within(IDLE_SECONDS, source.read()):
+            self._count(host, port, way, len(piece))
+            await target.write(piece)
+        target.end()
+
+
+async def open_guarded(url: Url, egress: Egress) -> SocketWire:
+    """Connects to an address that the egress allows, or through its proxy. Raises `ToolError` and `OSError`."""
+    proxy = find_proxy(url, egress)
+    egress.judge(url, proxied=bool(proxy))
+    if proxy:
+        return await connect_through(proxy, url)
+    found = [url.address] if url.address is not None else await resolve(url.host, url.port)
+    problem = OSError("it has no address")
+    for address in egress.judge_addresses(url, found)[:MOST_TRIED]:
+        made = socket.socket(socket.AF_INET6 if address.version == 6 else socket.AF_INET)
+        made.setblocking(False)
+        try:
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await asyncio.get_running_loop().sock_connect(made, (str(address), url.port))
+        except OSError as error:
+            made.close()
+            problem = error
+        except BaseException:
+            made.close()
+            raise
+        else:
+            return SocketWire(made)
+    raise problem
+
+
+async def start_upstream_tls(connected: socket.socket, host: str) -> StreamWire:
+    context = await load_tls_context()
+    return StreamWire(*await asyncio.open_connection(sock=connected, ssl=context, server_hostname=host))
+
+
+class _NameServer(asyncio.DatagramProtocol):
+    """Answers every name with the address of the port that judges it."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: Any = transport
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        if (answer := answer_name(data)) is not None:
+            self._transport.sendto(answer, addr)
+
+
+def answer_name(question: bytes) -> bytes | None:
+    """Answers a DNS question: 127.0.0.1 for an IPv4 address, nothing for the rest; None if it cannot be read."""
+    end = 12
+    if len(question) < 17 or question[2] & 0x80 or question[4:6] != b"\0\1":
+        return None
+    while end < len(question) and question[end]:
+        if question[end] > 63:
+            return None
+        end += question[end] + 1
+    end += 5
+    if end > len(question):
+        return None
+    asked = question[12:end]
+    is_address = asked[-4:] == b"\0\1\0\1"
+    flags = bytes([0x81 if question[2] & 1 else 0x80, 0x80])
+    head = question[:2] + flags + b"\0\1" + (b"\0\1" if is_address else b"\0\0") + b"\0\0\0\0"
+    return head + asked + (b"\xc0\x0c\0\1\0\1\0\0\0\1\0\4" + _HERE if is_address else b"")
+
+
+def read_server_name(greeting: bytes) -> str | None:
+    """Returns the host that a TLS greeting names, "" for none; None if the greeting is not complete."""
+    found: list[str] = []
+
+    def note(_: object, name: str | None, __: object) -> int:
+        found.append(name or "")
+        return ssl.ALERT_DESCRIPTION_ACCESS_DENIED
+
+    context = _greeting_context()
+    context.sni_callback = note
+    incoming = ssl.MemoryBIO()
+    incoming.write(greeting)
+    try:
+        context.wrap_bio(incoming, ssl.MemoryBIO(), server_side=True).do_handshake()
+    except ssl.SSLWantReadError:
+        return None
+    except ssl.SSLError:
+        pass
+    return found[0] if found else ""
+
+
+@cache
+def _greeting_context() -> ssl.SSLContext:
+    """Only reads greetings; it answers none of them."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+
+
+async def _peek_server_name(client: socket.socket) -> str:
+    loop = asyncio.get_running_loop()
+    seen = 0
+    while True:
+        ready = asyncio.Event()
+        loop.add_reader(client, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_reader(client)
+        said = client.recv(LONGEST_HEAD, socket.MSG_PEEK)
+        if not said or said[0] != _TLS_HANDSHAKE or len(said) >= LONGEST_HEAD:
+            return ""
+        if len(said) != seen and (name := read_server_name(said)) is not None:
+            return name
+        seen = len(said)
+        await asyncio.sleep(_LINGER)
+
+
+def _read_authority(target: bytes) -> tuple[str, int]:
+    text = target.decode("ascii", "replace")
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise RefusedRequest(f"the proxy was asked for {text[:200]!r}, which is not HOST:PORT")
+    name, _ = read_host(host.strip("[]"))
+    return name, int(port)
+
+
+def _same_host(name: str, host: str) -> bool:
+    """Returns whether a TLS greeting names a host; for an address it names nothing."""
+    if not name:
+        with contextlib.suppress(ToolError):
+            return read_host(host)[1] is not None
+        return False
+    return name.lower().removesuffix(".") == host.lower().removesuffix(".")
+
+
+async def _within(seconds: float, work: Awaitable[Any]) -> Any:
+    async with asyncio.timeout(seconds):
+        return await work
+
+
+# The thread in which all proxies of this process run.
+
+_lock = threading.Lock()
+_thread_loop: tuple[int, asyncio.AbstractEventLoop] | None = None
+
+
+def _in_proxy_thread(work: Any) -> Future[None]:
+    global _thread_loop
+    with _lock:
+        if _thread_loop is None or _thread_loop[0] != os.getpid():
+            loop = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name="forge-program-proxy", daemon=True).start()
+            _thread_loop = os.getpid(), loop
+        return asyncio.run_coroutine_threadsafe(work, _thread_loop[1])

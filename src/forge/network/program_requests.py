@@ -1,0 +1,409 @@
+"""The HTTP requests of a program that its proxy can read: plain ones, and those in TLS that the proxy ends.
+
+They are forwarded one by one. Into those for a secret's hosts goes the value, which the program never holds; in the
+answers the value's bytes become the placeholder again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+import socket
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+import h11
+
+from forge.core.errors import ToolError
+from forge.network.address import Url, read_url
+from forge.network.program_secrets import ProgramSecret
+
+PIECE = 128 * 1024
+_HOP_BY_HOP = frozenset(
+    b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer upgrade".split()
+)
+_ANSWERED_HERE = b"expect"  # the proxy itself asks for the body
+_BASIC = re.compile(rb"(?i)basic\s+([a-z0-9+/=_-]+)\s*\Z")
+
+
+class RefusedRequest(Exception):
+    """A request that the proxy does not forward; the text says why."""
+
+
+class Wire(Protocol):
+    """A connection: plain, or TLS."""
+
+    async def read(self) -> bytes: ...
+    async def write(self, data: bytes) -> None: ...
+    def end(self) -> None:
+        """Says that nothing more is written."""
+
+    def close(self) -> None: ...
+
+
+class SocketWire:
+    """A plain connection."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self.socket = connected
+        self._is_ours = True
+
+    async def read(self) -> bytes:
+        return await asyncio.get_running_loop().sock_recv(self.socket, PIECE)
+
+    async def write(self, data: bytes) -> None:
+        if data:
+            await asyncio.get_running_loop().sock_sendall(self.socket, data)
+
+    def end(self) -> None:
+        self.socket.shutdown(socket.SHUT_WR)
+
+    def hand_over(self) -> socket.socket:
+        """Returns the socket, for whoever closes it from now on."""
+        self._is_ours = False
+        return self.socket
+
+    def close(self) -> None:
+        if self._is_ours:
+            self.socket.close()
+
+
+class StreamWire:
+    """A connection with TLS."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    async def read(self) -> bytes:
+        return await self._reader.read(PIECE)
+
+    async def write(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+    def end(self) -> None:
+        self._writer.close()  # TLS has no half-closed connections that clients agree about
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class Exchange:
+    """The requests that come over one connection, and the answers."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self._http = h11.Connection(h11.SERVER)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the client may send another request."""
+        if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
+            self._http.start_next_cycle()
+        return self._http.our_state is h11.IDLE
+
+    @property
+    def trailing(self) -> bytes:
+        """What came after the head of a CONNECT request."""
+        return self._http.trailing_data[0]
+
+    async def next_request(self) -> h11.Request | None:
+        """Returns the head of the next request; None if there is none."""
+        event = await self._next_event()
+        return event if isinstance(event, h11.Request) else None
+
+    async def read_body(self) -> bytes | None:
+        """Returns a piece of the request's body; None at its end."""
+        if self._http.they_are_waiting_for_100_continue:
+            await self.send(h11.InformationalResponse(status_code=100, headers=[]))
+        event = await self._next_event()
+        if isinstance(event, h11.Data):
+            return bytes(event.data)
+        if isinstance(event, h11.EndOfMessage):
+            return None
+        raise RefusedRequest("the client ended in the middle of a request")
+
+    async def send(self, event: h11.Event) -> None:
+        if (data := self._http.send(event)) is not None:
+            await self.wire.write(data)
+
+    async def refuse(self, status: int, words: str) -> None:
+        """Answers a request that is not forwarded. The words are for whoever reads the program's output."""
+        body = f"Forge: {words}\n".encode()
+        if self._http.our_state is h11.SEND_RESPONSE:
+            headers = [("content-type", "text/plain; charset=utf-8"), ("content-length", str(len(body)))]
+            await self.send(h11.Response(status_code=status, headers=headers, reason=_reason(words)))
+            await self.send(h11.Data(data=body))
+            await self.send(h11.EndOfMessage())
+        while self._http.their_state is h11.SEND_BODY:  # what comes still has to be read, or the client is reset
+            if await self.read_body() is None:
+                break
+        if self.goes_on:
+            return
+
+    async def accept_connect(self) -> None:
+        await self.send(h11.Response(status_code=200, headers=[]))
+
+    def plain_origin(self, request: h11.Request) -> tuple[str, int]:
+        """Returns host and port of a request in the form that proxies get."""
+        url = read_url(request.target.decode("ascii", "replace"))
+        if url.scheme != "http":
+            raise RefusedRequest(f"the proxy forwards http, not {url.scheme}")
+        return url.host, url.port
+
+    async def _next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED] | None:
+        while True:
+            event = self._http.next_event()
+            if event is not h11.NEED_DATA:
+                return event
+            self._http.receive_data(await self.wire.read())
+
+
+async def forward_request(
+    exchange: Exchange,
+    request: h11.Request,
+    upstream: Wire,
+    origin: tuple[str, int],
+    secrets: Sequence[ProgramSecret],
+    *,
+    scheme: str = "http",
+) -> tuple[int, int]:
+    """Forwards one request and its answer. Returns the bytes sent and received. Raises `RefusedRequest`."""
+    host = origin[0]
+    try:
+        mine = [(one, one.read()) for one in secrets if one.is_for(host) and scheme == "https"]
+        head = _forwarded_head(request, origin, scheme, mine, secrets)
+    except ToolError as error:  # the secret could not be read
+        await exchange.refuse(502, error.message)
+        raise RefusedRequest(error.message) from None
+    except RefusedRequest as refused:
+        await exchange.refuse(405 if request.method == b"TRACE" else 403, str(refused))
+        raise
+    server = h11.Connection(h11.CLIENT, max_incomplete_event_size=256 * 1024)
+    sent = received = 0
+
+    async def give(event: h11.Event) -> None:
+        nonlocal sent
+        if data := server.send(event):
+            sent += len(data)
+            await upstream.write(data)
+
+    await give(head)
+    watch = _PieceChanger([(one.placeholder.encode(), b"") for one in secrets])
+    sending = asyncio.ensure_future(_send_body(exchange, give, watch))
+    back = _PieceChanger([pair for one, value in mine for pair in one.spellings(value)])
+    try:
+        while True:
+            event = server.next_event()
+            if event is h11.NEED_DATA:
+                piece = await upstream.read()
+                received += len(piece)
+                server.receive_data(piece)
+                continue
+            if isinstance(event, h11.InformationalResponse) and event.status_code == 101:
+                await exchange.send(event)
+                first = back.change(server.trailing_data[0], last=True)
+                await exchange.wire.write(first)
+                await _relay_upgraded(exchange.wire, upstream, back)
+                return sent, received
+            if isinstance(event, h11.InformationalResponse):
+                continue  # the proxy itself said 100 Continue
+            if isinstance(event, h11.Response):
+                await exchange.send(_returned_head(event, back, checked=bool(mine)))
+            elif isinstance(event, h11.Data):
+                if data := back.change(bytes(event.data)):
+                    await exchange.send(h11.Data(data=data))
+            elif isinstance(event, h11.EndOfMessage):
+                if data := back.change(b"", last=True):
+                    await exchange.send(h11.Data(data=data))
+                if not sending.done():
+                    await sending
+                await exchange.send(h11.EndOfMessage(headers=[]))
+                return sent, received
+            else:
+                raise RefusedRequest(f"{host} ended its answer too early")
+    finally:
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        if sending.done() and not sending.cancelled() and isinstance(problem := sending.exception(), RefusedRequest):
+            raise problem
+
+
+async def _send_body(exchange: Exchange, give: object, watch: _PieceChanger) -> None:
+    while (piece := await exchange.read_body()) is not None:
+        if watch.finds(piece):
+            raise RefusedRequest("its body holds the placeholder of a secret; the secret goes only into its header")
+        await give(h11.Data(data=piece))  # type: ignore[operator]
+    await give(h11.EndOfMessage())  # type: ignore[operator]
+
+
+async def _relay_upgraded(client: Wire, upstream: Wire, back: _PieceChanger) -> None:
+    async def forth() -> None:
+        while piece := await client.read():
+            await upstream.write(piece)
+        upstream.end()
+
+    async def returned() -> None:
+        while piece := await upstream.read():
+            await client.write(back.change(piece, last=True))
+        client.end()
+
+    async with asyncio.TaskGroup() as both:
+        both.create_task(forth())
+        both.create_task(returned())
+
+
+def _forwarded_head(
+    request: h11.Request,
+    origin: tuple[str, int],
+    scheme: str,
+    mine: Sequence[tuple[ProgramSecret, str]],
+    secrets: Iterable[ProgramSecret],
+) -> h11.Request:
+    host, port = origin
+    if request.method == b"TRACE":
+        raise RefusedRequest("TRACE is not forwarded: its answer repeats all headers")
+    named = [value for name, value in request.headers if name == b"host"]
+    if len(named) != 1 or not _names(named[0], scheme, host, port):
+        raise RefusedRequest(f"its Host header does not name {host}")
+    named_upgrade = b"upgrade" in dict(request.headers).get(b"connection", b"").lower()
+    left_out = {_ANSWERED_HERE} | _HOP_BY_HOP - ({b"upgrade", b"connection"} if named_upgrade else set())
+    headers = [(name, value) for name, value in request.headers if name not in left_out]
+    by_header = {one.header_name for one, _ in mine}
+    if mine:
+        headers = [(name, value) for name, value in headers if name != b"accept-encoding"]
+        headers.append((b"accept-encoding", b"identity"))  # what is compressed could not be looked through
+    for one, value in mine:
+        headers = _with_secret(headers, one, value)
+    target = request.target
+    if scheme == "http":
+        url = urlsplit(request.target.decode("ascii", "replace"))
+        target = (url._replace(scheme="", netloc="").geturl() or "/").encode()
+    rest = target + b"\n" + b"\n".join(name + b": " + value for name, value in headers if name not in by_header)
+    rest += b"\n" + unquote(target.decode("ascii", "replace")).encode()
+    for one in secrets:
+        if one.placeholder.encode() in rest or _in_basic(headers, one, by_header):
+            where = " and ".join(one.hosts)
+            raise RefusedRequest(f"it holds the placeholder of {one.name or 'a secret'}, which is only for {where}")
+    return h11.Request(method=request.method, target=target, headers=headers)
+
+
+def _with_secret(headers: list[tuple[bytes, bytes]], secret: ProgramSecret, given: str) -> list[tuple[bytes, bytes]]:
+    """Puts the value into its header: where the program wrote the placeholder, or in place of what it wrote."""
+    found = []
+    placeholder, value = secret.placeholder.encode(), given.encode()
+    is_done = False
+    for name, text in headers:
+        if name == secret.header_name:
+            basic = _BASIC.match(text)
+            inside = _decode_base64(basic[1]) if basic else b""
+            if placeholder in inside:
+                text = b"Basic " + base64.b64encode(inside.replace(placeholder, value))
+                is_done = True
+            elif placeholder in text:
+                text = text.replace(placeholder, value)
+                is_done = True
+            else:
+                continue
+        found.append((name, text))
+    return found if is_done else [*found, (secret.header_name, secret.write_header(given))]
+
+
+def _in_basic(headers: Iterable[tuple[bytes, bytes]], secret: ProgramSecret, allowed: Iterable[bytes]) -> bool:
+    return any(
+        (basic := _BASIC.match(value)) and secret.placeholder.encode() in _decode_base64(basic[1])
+        for name, value in headers
+        if name in (b"authorization", b"proxy-authorization") and name not in allowed
+    )
+
+
+def _decode_base64(text: bytes) -> bytes:
+    try:
+        return base64.b64decode(text + b"=" * (-len(text) % 4), validate=False)
+    except ValueError:
+        return b""
+
+
+def _returned_head(response: h11.Response, back: _PieceChanger, *, checked: bool) -> h11.Response:
+    headers = [(name, value) for name, value in response.headers if name not in _HOP_BY_HOP]
+    coding = b", ".join(value for name, value in headers if name == b"content-encoding").strip().lower()
+    if checked and coding not in (b"", b"identity"):
+        raise RefusedRequest("its answer is compressed, so it cannot be looked through for the secret")
+    changed = [(name, back.change_whole(value)) for name, value in headers]
+    ends = any(name == b"connection" and b"close" in value.lower() for name, value in response.headers)
+    if ends or response.http_version != b"1.1":
+        changed.append((b"connection", b"close"))
+    return h11.Response(
+        status_code=response.status_code, headers=changed, reason=back.change_whole(bytes(response.reason))
+    )
+
+
+class _PieceChanger:
+    """Changes byte strings in pieces of a text, each into one of the same length, also across pieces."""
+
+    def __init__(self, pairs: Sequence[tuple[bytes, bytes]]) -> None:
+        self._pairs = dict(pairs)
+        self._found = re.compile(b"|".join(re.escape(one) for one in self._pairs)) if pairs else None
+        self._overlap = max((len(one) for one in self._pairs), default=1) - 1
+        self._kept = b""
+
+    def change_whole(self, text: bytes) -> bytes:
+        return text if self._found is None else self._found.sub(lambda found: self._pairs[found[0]], text)
+
+    def change(self, piece: bytes, *, last: bool = False) -> bytes:
+        """Returns what may be passed on; keeps the end, which may be the beginning of a string."""
+        if self._found is None:
+            return piece
+        text = self.change_whole(self._kept + piece)
+        cut = len(text) if last else max(0, len(text) - self._overlap)
+        self._kept = text[cut:]
+        return text[:cut]
+
+    def finds(self, piece: bytes) -> bool:
+        """Returns whether a string is in the text so far."""
+        if self._found is None:
+            return False
+        text = self._kept + piece
+        self._kept = text[max(0, len(text) - self._overlap) :]
+        return self._found.search(text) is not None
+
+
+def _names(header: bytes, scheme: str, host: str, port: int) -> bool:
+    try:
+        url = read_url(f"{scheme}://{header.decode('ascii', 'replace')}/")
+    except ToolError:
+        return False
+    return (url.host, url.port) == (host, port)
+
+
+def _reason(words: str) -> bytes:
+    return re.sub(r"[^\x20-\x7e]", " ", words)[:200].encode()
+
+
+async def connect_through(proxy: str, url: Url) -> SocketWire:
+    """Connects through another proxy, which a person configured. Raises `OSError`."""
+    parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(parts.hostname, parts.port or 3128, type=socket.SOCK_STREAM)
+    made = socket.socket(found[0][0])
+    made.setblocking(False)
+    wire = SocketWire(made)
+    try:
+        await loop.sock_connect(made, found[0][4])
+        there = f"{f'[{url.host}]' if ':' in url.host else url.host}:{url.port}"
+        head = f"CONNECT {there} HTTP/1.1\r\nHost: {there}\r\n"
+        if parts.username:
+            both = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            head += f"Proxy-Authorization: Basic {base64.b64encode(both.encode()).decode()}\r\n"
+        await wire.write(f"{head}\r\n".encode())
+        said = b""
+        while b"\r\n\r\n" not in said and len(said) < PIECE and (piece := await loop.sock_recv(made, 1)):
+            said += piece
+        if not re.match(rb"HTTP/1\.[01] 200 ", said):
+            raise OSError("the configured proxy refused the connection")
+    except BaseException:
+        wire.close()
+        raise
+    return wire

@@ -1,0 +1,77 @@
+"""The network of the programs that tools start: all of it, none, or the hosts that rules allow."""
+
+from __future__ import annotations
+
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.spec import Permission
+from forge.network.egress import Egress
+from forge.permissions.gate import gate_of, rule_allows
+from forge.permissions.policy import Rules
+from forge.permissions.questions import Decision
+from forge.process.running.run import find_tier
+from forge.process.sandbox import Tier
+from forge.process.sandbox.layout import NetworkProxy
+
+
+async def program_network(ctx: ToolContext, *, opened: bool, sandbox: str | bool | None) -> bool | NetworkProxy:
+    """Returns True for the whole network, False for none, or the proxy that judges each host by the rules.
+
+    `opened`: a setting opens the network. Rules that ask about hosts, or deny some, hold all the same. Where they
+    cannot be enforced, a person is asked. Raises `ToolError` if that is refused.
+    """
+    opened = opened or rule_allows(ctx, Permission.NETWORK)
+    allows, restricts = _host_rules(ctx)
+    egress = Egress.current()
+    needs_proxy = restricts if opened else allows or bool(egress.secrets)
+    if not needs_proxy:
+        return opened
+    if find_tier("auto" if sandbox is None else sandbox) is Tier.BUBBLEWRAP:
+        from forge.network.program_proxy import ProgramProxy  # it loads the HTTP client
+
+        return ProgramProxy(_HostJudge(ctx, opened=opened), egress)
+    if opened and restricts:
+        await _ask_for_all(ctx)
+    return opened
+
+
+async def _ask_for_all(ctx: ToolContext) -> None:
+    question = (
+        "Rules ask about hosts or deny some, and programs can be held to that only in bubblewrap, which is not used"
+        " here. Run it with the whole network?"
+    )
+    if not await gate_of(ctx).confirm(ctx, question):
+        raise ToolError(
+            "it was not run: the rules about hosts cannot be enforced for programs without bubblewrap",
+            ErrorKind.PERMISSION,
+            "Use http_request, which they hold for; or the person can install bubblewrap.",
+        )
+
+
+def _host_rules(ctx: ToolContext) -> tuple[bool, bool]:
+    """Returns whether rules allow (or ask about) some hosts, and whether they ask about or deny some."""
+    policy = gate_of(ctx).policy
+    if not isinstance(policy, Rules):
+        return False, False
+    found = policy.decisions_about_targets(ctx.spec, Permission.NETWORK, ctx.scope)
+    return bool(found & {Decision.ALLOW, Decision.ASK}), bool(found & {Decision.ASK, Decision.DENY})
+
+
+class _HostJudge:
+    """Judges the servers that one call's program wants to reach."""
+
+    def __init__(self, ctx: ToolContext, *, opened: bool) -> None:
+        self._ctx, self._opened = ctx, opened
+
+    async def __call__(self, url: str) -> str:
+        ctx = self._ctx
+        ruling = gate_of(ctx).judge(ctx, Permission.NETWORK, url)
+        if ruling.decision is Decision.ALLOW or (self._opened and not ruling.rule):
+            return "" if ruling.decision is not Decision.DENY else ruling.reason
+        if ruling.decision is Decision.DENY:
+            return ruling.reason
+        try:
+            await ctx.require(Permission.NETWORK, url)
+        except ToolError as error:
+            return error.message
+        return ""
