@@ -70,7 +70,8 @@ class ReachedHost:
 
     def as_json(self) -> dict[str, Any]:
         facts = {"connections": self.connections, "bytes_sent": self.sent, "bytes_received": self.received}
-        return {"host": self.host, "port": self.port, **({"refused": self.refused} if self.refused else facts)}
+        refused = {"refused": self.refused} if self.refused else {}
+        return {"host": self.host, "port": self.port, **(facts if self.connections else {}), **refused}
 
 
 Judge = Callable[[str], Awaitable[str]]
@@ -268,14 +269,17 @@ class ProgramProxy:
 
     async def _connect(self, host: str, port: int, scheme: str = "") -> SocketWire:
         """Connects to a host that may be reached. Raises `ToolError` with the reason otherwise."""
-        if why := await self._verdict(host, port, scheme or ("https" if port == 443 else "tcp")):
-            raise ToolError(f"{host}:{port} is not allowed: {why}")
         name, address = read_host(host)
+        url = Url("https", name, port, "/", address)
+        self._hosts.setdefault((host, port), ReachedHost(host, port))
         try:
+            self._egress.judge(url, proxied=bool(find_proxy(url, self._egress)))  # before anyone is asked
+            if why := await self._verdict(host, port, scheme or ("https" if port == 443 else "tcp")):
+                raise ToolError(f"{host}:{port} is not allowed: {why}")
             async with asyncio.timeout(CONNECT_SECONDS):
-                found = await open_guarded(Url("https", name, port, "/", address), self._egress)
+                found = await open_guarded(url, self._egress)
         except ToolError as error:
-            self._hosts[host, port].refused = error.message
+            self._hosts[host, port].refused = self._hosts[host, port].refused or error.message
             raise
         except (OSError, TimeoutError) as error:
             problem = f"{host}:{port} cannot be reached: {getattr(error, 'strerror', '') or 'no answer'}"
@@ -290,7 +294,6 @@ class ProgramProxy:
         if (known := self._verdicts.get(url)) is None:
             if len(self._verdicts) >= MOST_HOSTS:
                 return f"the program tried {MOST_HOSTS:,} hosts already"
-            self._hosts.setdefault((host, port), ReachedHost(host, port))
             self._asking += 1
             asked = asyncio.run_coroutine_threadsafe(self._judge_safely(url), self._loop)
             known = self._verdicts[url] = asyncio.wrap_future(asked)

@@ -10,7 +10,7 @@ import asyncio
 import base64
 import re
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -21,6 +21,7 @@ from forge.network.address import Url, read_url
 from forge.network.program_secrets import ProgramSecret
 
 PIECE = 128 * 1024
+LONGEST_ANSWER_HEAD = 256 * 1024
 _HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer upgrade".split()
 )
@@ -140,8 +141,6 @@ class Exchange:
         while self._http.their_state is h11.SEND_BODY:  # what comes still has to be read, or the client is reset
             if await self.read_body() is None:
                 break
-        if self.goes_on:
-            return
 
     async def accept_connect(self) -> None:
         await self.send(h11.Response(status_code=200, headers=[]))
@@ -171,75 +170,91 @@ async def forward_request(
     scheme: str = "http",
 ) -> tuple[int, int]:
     """Forwards one request and its answer. Returns the bytes sent and received. Raises `RefusedRequest`."""
-    host = origin[0]
     try:
-        mine = [(one, one.read()) for one in secrets if one.is_for(host) and scheme == "https"]
-        head = _forwarded_head(request, origin, scheme, mine, secrets)
+        mine = [(one, one.read()) for one in secrets if one.is_for(origin[0]) and scheme == "https"]
+        head, written = _forwarded_head(request, origin, scheme, mine, secrets)
     except ToolError as error:  # the secret could not be read
         await exchange.refuse(502, error.message)
         raise RefusedRequest(error.message) from None
     except RefusedRequest as refused:
         await exchange.refuse(405 if request.method == b"TRACE" else 403, str(refused))
         raise
-    server = h11.Connection(h11.CLIENT, max_incomplete_event_size=256 * 1024)
-    sent = received = 0
-
-    async def give(event: h11.Event) -> None:
-        nonlocal sent
-        if data := server.send(event):
-            sent += len(data)
-            await upstream.write(data)
-
-    await give(head)
-    watch = _PieceChanger([(one.placeholder.encode(), b"") for one in secrets])
-    sending = asyncio.ensure_future(_send_body(exchange, give, watch))
-    back = _PieceChanger([pair for one, value in mine for pair in one.spellings(value)])
+    spellings = dict(pair for one, value in mine for pair in (*one.spellings(value), *one.cover(written)))
+    forwarding = _Forwarding(exchange, upstream, origin[0], PieceChanger(spellings), checked=bool(mine))
+    sending = asyncio.ensure_future(
+        forwarding.send(head, PieceChanger({one.placeholder.encode(): b"" for one in secrets}))
+    )
+    answering = asyncio.ensure_future(forwarding.answer())
     try:
-        while True:
-            event = server.next_event()
-            if event is h11.NEED_DATA:
-                piece = await upstream.read()
-                received += len(piece)
-                server.receive_data(piece)
-                continue
-            if isinstance(event, h11.InformationalResponse) and event.status_code == 101:
-                await exchange.send(event)
-                first = back.change(server.trailing_data[0], last=True)
-                await exchange.wire.write(first)
-                await _relay_upgraded(exchange.wire, upstream, back)
-                return sent, received
-            if isinstance(event, h11.InformationalResponse):
-                continue  # the proxy itself said 100 Continue
-            if isinstance(event, h11.Response):
-                await exchange.send(_returned_head(event, back, checked=bool(mine)))
-            elif isinstance(event, h11.Data):
-                if data := back.change(bytes(event.data)):
-                    await exchange.send(h11.Data(data=data))
-            elif isinstance(event, h11.EndOfMessage):
-                if data := back.change(b"", last=True):
-                    await exchange.send(h11.Data(data=data))
-                if not sending.done():
-                    await sending
-                await exchange.send(h11.EndOfMessage(headers=[]))
-                return sent, received
-            else:
-                raise RefusedRequest(f"{host} ended its answer too early")
+        await asyncio.wait((sending, answering), return_when=asyncio.FIRST_EXCEPTION)
+        for one in (sending, answering):
+            if one.done():
+                one.result()
+        await answering  # an answer may come before the whole request was sent …
+        await sending  # … and the next request begins only behind this one
+    except RefusedRequest as refused:
+        await exchange.refuse(403, str(refused))
+        raise
     finally:
-        sending.cancel()
-        await asyncio.gather(sending, return_exceptions=True)
-        if sending.done() and not sending.cancelled() and isinstance(problem := sending.exception(), RefusedRequest):
-            raise problem
+        for one in (sending, answering):
+            one.cancel()
+        await asyncio.gather(sending, answering, return_exceptions=True)
+    return forwarding.sent, forwarding.received
 
 
-async def _send_body(exchange: Exchange, give: object, watch: _PieceChanger) -> None:
-    while (piece := await exchange.read_body()) is not None:
-        if watch.finds(piece):
-            raise RefusedRequest("its body holds the placeholder of a secret; the secret goes only into its header")
-        await give(h11.Data(data=piece))  # type: ignore[operator]
-    await give(h11.EndOfMessage())  # type: ignore[operator]
+class _Forwarding:
+    """One request on its way to the server, and the answer on its way back."""
+
+    def __init__(self, exchange: Exchange, upstream: Wire, host: str, back: PieceChanger, *, checked: bool) -> None:
+        self._exchange, self._upstream, self._host, self._back = exchange, upstream, host, back
+        self._checked = checked  # the answer may hold a secret
+        self._server = h11.Connection(h11.CLIENT, max_incomplete_event_size=LONGEST_ANSWER_HEAD)
+        self.sent = self.received = 0
+
+    async def send(self, head: h11.Request, placeholders: PieceChanger) -> None:
+        await self._give(head)
+        while (piece := await self._exchange.read_body()) is not None:
+            if placeholders.finds(piece):
+                raise RefusedRequest("its body holds the placeholder of a secret, which goes only into a header")
+            await self._give(h11.Data(data=piece))
+        await self._give(h11.EndOfMessage())
+
+    async def answer(self) -> None:
+        while True:
+            event = self._server.next_event()
+            if event is h11.NEED_DATA:
+                piece = await self._upstream.read()
+                self.received += len(piece)
+                self._server.receive_data(piece)
+            elif isinstance(event, h11.InformationalResponse):
+                if event.status_code == 101:
+                    await self._exchange.send(event)
+                    await self._exchange.wire.write(self._back.change(self._server.trailing_data[0], last=True))
+                    await _relay_upgraded(self._exchange.wire, self._upstream, self._back)
+                    return
+                # otherwise nothing: the proxy itself said 100 Continue
+            elif isinstance(event, h11.Response):
+                await self._exchange.send(_returned_head(event, self._back, checked=self._checked))
+            elif isinstance(event, h11.Data):
+                await self._pass_on(self._back.change(bytes(event.data)))
+            elif isinstance(event, h11.EndOfMessage):
+                await self._pass_on(self._back.change(b"", last=True))
+                await self._exchange.send(h11.EndOfMessage())
+                return
+            else:
+                raise RefusedRequest(f"{self._host} ended its answer too early")
+
+    async def _give(self, event: h11.Event) -> None:
+        if data := self._server.send(event):
+            self.sent += len(data)
+            await self._upstream.write(data)
+
+    async def _pass_on(self, data: bytes) -> None:
+        if data:
+            await self._exchange.send(h11.Data(data=data))
 
 
-async def _relay_upgraded(client: Wire, upstream: Wire, back: _PieceChanger) -> None:
+async def _relay_upgraded(client: Wire, upstream: Wire, back: PieceChanger) -> None:
     async def forth() -> None:
         while piece := await client.read():
             await upstream.write(piece)
@@ -261,7 +276,8 @@ def _forwarded_head(
     scheme: str,
     mine: Sequence[tuple[ProgramSecret, str]],
     secrets: Iterable[ProgramSecret],
-) -> h11.Request:
+) -> tuple[h11.Request, list[bytes]]:
+    """Returns the head to send, and the values of the headers that hold a secret."""
     host, port = origin
     if request.method == b"TRACE":
         raise RefusedRequest("TRACE is not forwarded: its answer repeats all headers")
@@ -287,7 +303,8 @@ def _forwarded_head(
         if one.placeholder.encode() in rest or _in_basic(headers, one, by_header):
             where = " and ".join(one.hosts)
             raise RefusedRequest(f"it holds the placeholder of {one.name or 'a secret'}, which is only for {where}")
-    return h11.Request(method=request.method, target=target, headers=headers)
+    written = [value for name, value in headers if name in by_header]
+    return h11.Request(method=request.method, target=target, headers=headers), written
 
 
 def _with_secret(headers: list[tuple[bytes, bytes]], secret: ProgramSecret, given: str) -> list[tuple[bytes, bytes]]:
@@ -326,7 +343,7 @@ def _decode_base64(text: bytes) -> bytes:
         return b""
 
 
-def _returned_head(response: h11.Response, back: _PieceChanger, *, checked: bool) -> h11.Response:
+def _returned_head(response: h11.Response, back: PieceChanger, *, checked: bool) -> h11.Response:
     headers = [(name, value) for name, value in response.headers if name not in _HOP_BY_HOP]
     coding = b", ".join(value for name, value in headers if name == b"content-encoding").strip().lower()
     if checked and coding not in (b"", b"identity"):
@@ -340,11 +357,11 @@ def _returned_head(response: h11.Response, back: _PieceChanger, *, checked: bool
     )
 
 
-class _PieceChanger:
+class PieceChanger:
     """Changes byte strings in pieces of a text, each into one of the same length, also across pieces."""
 
-    def __init__(self, pairs: Sequence[tuple[bytes, bytes]]) -> None:
-        self._pairs = dict(pairs)
+    def __init__(self, pairs: Mapping[bytes, bytes]) -> None:
+        self._pairs = dict(sorted(pairs.items(), key=lambda pair: -len(pair[0])))  # the longest is looked for first
         self._found = re.compile(b"|".join(re.escape(one) for one in self._pairs)) if pairs else None
         self._overlap = max((len(one) for one in self._pairs), default=1) - 1
         self._kept = b""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import secrets as random_bytes
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
@@ -54,12 +54,16 @@ class ProgramSecret:
         the lengths that answers name stay true.
         """
         found = [value.encode(), quote(value, safe="").encode(), value.replace("/", "\\/").encode()]
-        found.append(self.write_header(value).rpartition(b" ")[2])  # such as the base64 of a user and a password
         for offset in range(3):  # base64 spells a text in three ways, by its place
             coded = base64.b64encode(b"\0" * offset + value.encode())
             found.append(coded[4 if offset else 0 : len(coded) // 4 * 4 - 4])
         long_enough = {one for one in found if len(one) >= min(_LEAST_CODED, len(value))}
         return [(one, self._placeholder_of(len(one))) for one in sorted(long_enough, key=len, reverse=True)]
+
+    def cover(self, written: Iterable[bytes]) -> list[tuple[bytes, bytes]]:
+        """Returns what headers hold, such as the base64 of a user and a password, with the same kind of cover."""
+        found = [text.rpartition(b" ")[2] for text in written]
+        return [(one, self._placeholder_of(len(one))) for one in found if len(one) >= _LEAST_CODED]
 
     def _placeholder_of(self, length: int) -> bytes:
         return (self.placeholder * (length // len(self.placeholder) + 1))[:length].encode()

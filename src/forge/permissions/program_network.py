@@ -13,6 +13,8 @@ from forge.process.running.run import find_tier
 from forge.process.sandbox import Tier
 from forge.process.sandbox.layout import NetworkProxy
 
+MOST_REFUSALS = 3  # of one program, after which it gets no more questions
+
 
 async def program_network(ctx: ToolContext, *, opened: bool, sandbox: str | bool | None) -> bool | NetworkProxy:
     """Returns True for the whole network, False for none, or the proxy that judges each host by the rules.
@@ -62,6 +64,7 @@ class _HostJudge:
 
     def __init__(self, ctx: ToolContext, *, opened: bool) -> None:
         self._ctx, self._opened = ctx, opened
+        self._refusals = 0
 
     async def __call__(self, url: str) -> str:
         ctx = self._ctx
@@ -70,8 +73,11 @@ class _HostJudge:
             return "" if ruling.decision is not Decision.DENY else ruling.reason
         if ruling.decision is Decision.DENY:
             return ruling.reason
+        if self._refusals >= MOST_REFUSALS:
+            return f"no one is asked any more: {MOST_REFUSALS} hosts of this program were refused"
         try:
             await ctx.require(Permission.NETWORK, url)
         except ToolError as error:
+            self._refusals += 1
             return error.message
         return ""

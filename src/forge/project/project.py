@@ -198,7 +198,7 @@ class Project:
         return found.text
 
     def _steps(self, gate: PolicyGate, secrets: Secrets) -> list[Step]:
-        egress = project_egress(self.configuration)
+        egress = project_egress(self.configuration, self.secrets)
         if egress is not None:
             egress = egress.including(*self.skills.egress_domains)
         files, dry = SessionState(self.workspace), self.options.dry_run

@@ -130,6 +130,12 @@ def _connection_items(said: Configuration) -> Iterator[TrustItem]:
         yield TrustItem("network", f"{said.egress.mode}: {', '.join(said.egress.domains) or 'nothing'}", risky=False)
     if said.egress is not None and said.egress.private:
         yield TrustItem("network", f"private addresses: {', '.join(said.egress.private)}")
+    for secret in said.secret_entries:
+        if secret.command:
+            yield TrustItem("runs a command", f"to read a secret: {' '.join(secret.command)}")
+        if secret.hosts:
+            named = secret.name or secret.keyring or str(secret.file or secret.command[0])
+            yield TrustItem("sends a secret", f"{named}, in requests of programs to {', '.join(secret.hosts)}")
     if said.serve is not None and said.serve.auth:
         yield TrustItem("accepts tokens of", f"{said.serve.auth['issuer']}, for forge serve --http")
     for name, document in said.openapi.items():

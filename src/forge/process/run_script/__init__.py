@@ -104,7 +104,7 @@ async def _run(
         if (stopped := find_until_then(error, FinishedProgram)) is not None:
             raise add_until_then(error, _cancelled_result(stopped)) from None
         raise
-    problem = _problem(script, finished, timeout, clean, network=confinement.network)
+    problem = _problem(script, finished, timeout, clean, network=confinement.network or confinement.proxy is not None)
     hidden = find_hidden([finished.errors[-MOST_OF_ERRORS:]], confinement, env, confinement.workspace)
     if problem is not None and finished.sandbox != "none" and hidden:
         problem.suggestion += (
@@ -136,7 +136,7 @@ def _result_of(
     failure = read_failure(value)
     if failure is not None:
         problem = ToolError(clean(failure.message), failure.kind, clean(failure.suggestion))
-    notes = [f"[{said}]" for said in (*finished.put_back, *finished.reached)]
+    notes = [f"[{said}]" for said in (*finished.put_back, *finished.reached, *finished.refused_hosts)]
     if finished.cut and finished.whole is None:
         notes.append(f"[{finished.cut} bytes were left out: it wrote too much]")
     if problem is None:
@@ -168,7 +168,7 @@ def _problem(
     how = f"was ended by {finished.signal}" if finished.signal else f"failed with exit code {finished.exit_code}"
     closed = finished.sandbox != "none" and not network
     hint = f" It ran in a sandbox ({finished.sandbox}) without network." if closed else ""
-    hint += "".join(f" {said[0].upper()}{said[1:]}." for said in finished.reached)
+    hint += "".join(f" {said[0].upper()}{said[1:]}." for said in (*finished.reached, *finished.refused_hosts))
     return ToolError(f"{script.path} {how}{more}", ErrorKind.USER, f"Fix the arguments or the script.{hint}")
 
 
@@ -207,6 +207,7 @@ def _data(finished: FinishedProgram) -> dict[str, Any]:
         "timed_out": finished.timed_out,
         "sandbox": finished.sandbox,
         **({"sandbox_limits": dict(finished.limits)} if finished.limits else {}),
+        **({"network": [dict(one) for one in finished.network]} if finished.network else {}),
         **({"truncated": True, "cut_bytes": finished.cut} if finished.cut else {}),
     }
 

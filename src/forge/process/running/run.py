@@ -41,6 +41,7 @@ __all__ = ["ConfinedCommand", "FinishedProgram", "confine", "find_tier", "run", 
 
 _tiers: dict[str | bool, Tier] = {}  # the sandbox of programs in this process, by setting
 _UNKILLABLE = 6.0  # seconds after the kill until we stop waiting for an unkillable process
+_MOST_REFUSED = 5  # hosts that are named
 _ASK_AGAIN = 1.0  # seconds until we look again whether a program still waits for a person
 _SCARCE = 5.0  # seconds to wait for descriptors that others hold
 
@@ -65,6 +66,18 @@ class FinishedProgram:
     limits: Mapping[str, str] = field(default_factory=dict)  # of the sandbox: memory, processes, …
     network: tuple[Mapping[str, Any], ...] = ()  # the hosts that it tried, where rules limit them
     reached: tuple[str, ...] = ()  # explanations of the limits that it reached, or seems to have reached
+
+    @property
+    def refused_hosts(self) -> list[str]:
+        """Says of each host that it was not allowed to reach why; the first ones, since a program may try many."""
+        refused = [one for one in self.network if one.get("refused")]
+        said = [
+            f"{'a request to ' if one.get('connections') else ''}{one['host']}:{one['port']}"
+            f" {'was refused' if one.get('connections') else 'was not reached'}: {one['refused']}"
+            for one in refused[:_MOST_REFUSED]
+        ]
+        left = len(refused) - _MOST_REFUSED
+        return [*said, f"{left} more hosts were not reached"] if left > 0 else said
 
 
 async def run(

@@ -14,6 +14,7 @@ from forge.project.config_layers import rule_layers
 from forge.workspace import CAP
 
 if TYPE_CHECKING:
+    from forge.core.secrets import Secrets
     from forge.network.egress import Egress
     from forge.permissions.policy import Rules
 
@@ -127,15 +128,30 @@ def project_policy(configuration: Configuration, policy: str | None) -> Rules:
 # Builds the egress of a project: the addresses that its tools may connect to.
 
 
-def project_egress(configuration: Configuration) -> Egress | None:
-    """Returns the configured egress; None if none is configured. Raises `ToolError`."""
+def project_egress(configuration: Configuration, masked: Secrets | None = None) -> Egress | None:
+    """Returns the configured egress; None if none is configured. Raises `ToolError`.
+
+    `masked` learns the secrets of programs when they are read.
+    """
     said = configuration.egress
-    if said is None:
+    has_secrets = any(one.hosts for one in configuration.secret_entries)
+    if said is None and not has_secrets:
         return None
     from forge.network.egress import Egress
+    from forge.project.assemble.secrets import program_secrets
 
+    secrets = program_secrets(configuration, masked)
+    if said is None:
+        return Egress(secrets=secrets)
     try:
-        return Egress(mode=said.mode, domains=said.domains, private=said.private)
+        return Egress(
+            mode=said.mode,
+            domains=said.domains,
+            private=said.private,
+            inspect=said.inspect,
+            passed=said.passed,
+            secrets=secrets,
+        )
     except ValueError as error:
         hint = "Write a domain such as api.example.com under domains, a network such as 10.0.0.0/8 under private."
         raise ToolError(f"{configuration.name}: egress: {error}", ErrorKind.CONFIG, hint) from None

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from forge.core.extras import check_extra
 from forge.core.secrets import SHORTEST, Secrets
 from forge.models.vendors import OWN_PROTOCOLS, SERVERS
+from forge.network.program_secrets import ProgramSecret
 from forge.project.config import Configuration
+from forge.project.config.access import SecretEntry
 
 KEYS = (
     *dict.fromkeys(key for keys in OWN_PROTOCOLS.values() for key in keys),
@@ -26,6 +32,7 @@ CLOUD_SECRETS = (  # they are masked; `forge doctor` does not ask for them
     "CLOUDSDK_AUTH_ACCESS_TOKEN",
     "IDENTITY_HEADER",
 )
+_COMMAND_SECONDS = 30.0
 LARGEST_FILE = 64 * 1024  # bytes of a file that holds a secret
 MOUNTED = "/run/"  # container runtimes put secrets here, readable for all in the container
 
@@ -44,6 +51,86 @@ def project_secrets(configuration: Configuration, environment: Mapping[str, str]
         secrets.add(value)
         secrets.learn(value.splitlines())
     return secrets
+
+
+def program_secrets(
+    configuration: Configuration, masked: Secrets | None = None, environment: Mapping[str, str] = os.environ
+) -> tuple[ProgramSecret, ...]:
+    """Returns the secrets that the proxy of programs puts into requests. `masked` learns what is read later."""
+    found = []
+    for entry in configuration.secret_entries:
+        if entry.hosts:
+            read = _SecretReader(configuration, entry, masked, environment)
+            hosts = tuple(one.lower() for one in entry.hosts)
+            found.append(ProgramSecret(read, hosts, entry.header, entry.name))
+    return tuple(found)
+
+
+class _SecretReader:
+    """Reads the value of a secret when a request needs it: from its file, command or keyring, else its variable."""
+
+    def __init__(
+        self, configuration: Configuration, entry: SecretEntry, masked: Secrets | None, environment: Mapping[str, str]
+    ) -> None:
+        self._configuration, self._entry, self._masked, self._environment = configuration, entry, masked, environment
+        self._value = ""
+        self._until = 0.0
+        self._lock = threading.Lock()
+
+    def __call__(self) -> str:
+        with self._lock:
+            if time.monotonic() >= self._until:
+                self._value = self._read()
+                self._until = time.monotonic() + self._entry.lifetime
+                if self._masked is not None:
+                    self._masked.learn([self._value])
+            return self._value
+
+    def _read(self) -> str:
+        entry = self._entry
+        if entry.file is not None:
+            value = _read_file(self._configuration, entry.file)
+        elif entry.command:
+            value = self._ask_command()
+        elif entry.keyring:
+            value = self._ask_keyring()
+        else:
+            value = self._environment.get(entry.name, "")
+        if len(value) < SHORTEST or not value.isprintable():
+            what = "is empty" if not value else f"is not a text of at least {SHORTEST} characters"
+            raise self._configuration.error(entry.key_path, f"the value of {self._name} {what}")
+        return value
+
+    @property
+    def _name(self) -> str:
+        entry = self._entry
+        return entry.name or (str(entry.file) if entry.file else entry.keyring or entry.command[0])
+
+    def _ask_command(self) -> str:
+        try:
+            said = subprocess.run(
+                list(self._entry.command), capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=True
+            )
+        except (OSError, subprocess.SubprocessError, UnicodeError) as error:
+            code = getattr(error, "returncode", None)
+            why = f"it ended with exit code {code}" if code is not None else type(error).__name__
+            problem = f"the command {self._entry.command[0]} gave no secret: {why}"
+            raise self._configuration.error(self._entry.key_path, problem) from None
+        return said.stdout.strip()
+
+    def _ask_keyring(self) -> str:
+        check_extra("secrets", "the system's keyring cannot be read")
+        import keyring
+        from keyring.errors import KeyringError
+
+        service, _, user = self._entry.keyring.rpartition("/")
+        try:
+            found = keyring.get_password(service, user)
+        except KeyringError as error:
+            raise self._configuration.error(self._entry.key_path, f"the keyring cannot be read: {error}") from None
+        if found is None:
+            raise self._configuration.error(self._entry.key_path, f"the keyring has no {self._entry.keyring}")
+        return found
 
 
 def _unlisted_secrets(configuration: Configuration, environment: Mapping[str, str]) -> Iterator[str]:

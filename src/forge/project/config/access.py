@@ -5,15 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from forge.core.context import ProgramLimits
-from forge.project.config.section import Schema, Section
+from forge.project.config.section import Schema, Section, belongs_to
 
 if TYPE_CHECKING:  # evaluated by `make reference`
     from forge.permissions.labels.settings import LabelSettings
-    from forge.project.config.kinds import FilePath, HomePath, Key, LabelledSource, OneOf, Rule, Text, Whole
+    from forge.project.config.kinds import (
+        Above0,
+        Argument,
+        FilePath,
+        HomePath,
+        Key,
+        LabelledSource,
+        OneOf,
+        Rule,
+        Text,
+        Variable,
+        Whole,
+    )
     from forge.project.config.reader import ConfigReader
 
 Sandbox = Literal["auto", "required", "bubblewrap", "landlock", "off"]
 SANDBOXES: tuple[str, ...] = get_args(Sandbox)
+SECRET_LIFETIME = 300.0  # seconds
 MODES = ("open", "allowlist", "deny-all")
 
 
@@ -102,6 +115,23 @@ class EgressEntry(Section, example={"mode": "allowlist", "domains": ["api.exampl
     private: Annotated[
         tuple[Text, ...], Key("Private hosts, addresses or networks that tools may reach.", ["127.0.0.1:8080"])
     ] = ()
+    inspect: Annotated[
+        bool,
+        Key(
+            "Set to true to end the TLS of programs in the sandbox, so that what they send is seen as requests to the"
+            " host that rules allow. Needs the extra `secrets`.",
+            True,
+            unset=False,
+        ),
+    ] = False
+    passed: Annotated[
+        tuple[Text, ...],
+        Key(
+            "Hosts of which the TLS of programs is never ended: clients that pin certificates, mutual TLS, gRPC.",
+            ["*.googleapis.com"],
+            name="pass",
+        ),
+    ] = ()
 
     @classmethod
     def from_keys(cls, reader: ConfigReader, values: dict[str, Any], key_path: str) -> Any:
@@ -157,9 +187,54 @@ class LabelsEntry(
         return LabelSettings(untrusted=self.untrusted, trusted=self.trusted, private=self.private)
 
 
-class SecretFile(Section):
-    """A file whose content is a secret."""
+class SecretEntry(
+    Section,
+    rules=[
+        {
+            "anyOf": [{"required": [one]} for one in ("name", "file", "command", "keyring")],
+            "errorMessage": "expected where the secret is: a name, file, command or keyring",
+        },
+        belongs_to(("header", "lifetime"), "for", "expected `for`, the hosts that get the secret, beside it"),
+        belongs_to(("lifetime",), "command", "expected `command` beside `lifetime`"),
+    ],
+    example={"name": "GITHUB_TOKEN", "for": ["api.github.com"], "header": "Authorization: Bearer {}"},
+):
+    """A secret: where its value is, and with `for`, the hosts whose requests get it in place of a placeholder."""
 
+    name: Annotated[
+        Variable,
+        Key(
+            "An environment variable. With `for`, programs find a placeholder in it instead of the value.",
+            "GITHUB_TOKEN",
+        ),
+    ] = ""
     file: Annotated[
-        HomePath, Key("A file with the secret, readable only by its owner.", "~/.secrets/github", required=True)
-    ]
+        HomePath | None, Key("A file with the secret, readable only by its owner.", "~/.secrets/github")
+    ] = None
+    command: Annotated[
+        tuple[Argument, ...],
+        Key("A command that prints the secret. It runs outside of the sandbox.", ["gh", "auth", "token"]),
+    ] = ()
+    lifetime: Annotated[
+        float, Above0, Key("Seconds after which the command is asked again.", 300, unset=SECRET_LIFETIME)
+    ] = SECRET_LIFETIME
+    keyring: Annotated[
+        Text, Key("SERVICE/USER in the system's keyring. Needs the extra `secrets`.", "github.com/alice")
+    ] = ""
+    hosts: Annotated[
+        tuple[Text, ...],
+        Key(
+            "The hosts whose requests get the value: it is put in by the proxy of programs, which never hold it."
+            " *.host for subdomains.",
+            ["api.github.com"],
+            name="for",
+        ),
+    ] = ()
+    header: Annotated[
+        Text,
+        Key(
+            "The header that gets the value, in place of {}.",
+            "Authorization: Bearer {}",
+            unset="Authorization: Bearer {}",
+        ),
+    ] = "Authorization: Bearer {}"

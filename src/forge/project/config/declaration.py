@@ -17,7 +17,7 @@ from forge.project.config.access import (
     ProgramsEntry,
     RootEntry,
     Sandbox,
-    SecretFile,
+    SecretEntry,
     WorkspaceEntry,
 )
 from forge.project.config.agent import AgentEntry, ContextEntry, LimitsEntry, SubAgentEntry, ToolEntry
@@ -108,10 +108,10 @@ class Configuration(Section, example={"agent": {"model": "anthropic:MODEL"}, "to
     scripts: Annotated[ScriptsEntry | None, Key()] = None
     secrets: Annotated[
         tuple[str, ...],
-        Of(tuple[SecretFile | Variable, ...]),
+        Of(tuple[SecretEntry | Variable, ...]),
         Key(
-            "Environment variables (by name) or files whose values are masked wherever they appear. Never write a"
-            " value here.",
+            "Environment variables (by name), or entries that say where a value is. Values are masked wherever they"
+            " appear. Never write a value here.",
             ["GITHUB_TOKEN", {"file": "~/.secrets/github"}],
         ),
     ] = ()
@@ -134,6 +134,7 @@ class Configuration(Section, example={"agent": {"model": "anthropic:MODEL"}, "to
 
     name: str = NAME  # of the file
     secret_files: tuple[Path, ...] = ()
+    secret_entries: tuple[SecretEntry, ...] = ()  # those that say more than a name
     variables: tuple[str, ...] = ()  # of the environment, that must be set
     unset: Mapping[str, ToolError] = field(
         default_factory=dict
@@ -174,8 +175,9 @@ class Configuration(Section, example={"agent": {"model": "anthropic:MODEL"}, "to
             values["sandbox"] = "off"
         made = {
             "agent": agent.replace(limits=values.get("limits", {})),
-            "secrets": tuple(one for one in secrets if isinstance(one, str)),
-            "secret_files": tuple(one.file for one in secrets if isinstance(one, SecretFile)),
+            "secrets": tuple(name for one in secrets if (name := one if isinstance(one, str) else one.name)),
+            "secret_files": tuple(one.file for one in secrets if isinstance(one, SecretEntry) and one.file),
+            "secret_entries": tuple(one for one in secrets if isinstance(one, SecretEntry)),
             "name": reader.name,
             "variables": tuple(reader.variables),
             "unset": reader.unset,

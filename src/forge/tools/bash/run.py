@@ -218,7 +218,7 @@ def _describe_ending(finished: FinishedProgram) -> list[str]:
 
 def _remarks(finished: FinishedProgram) -> list[str]:
     """Describes restored files and missing output."""
-    notes = [f"[{said}]" for said in (*finished.put_back, *finished.reached)]
+    notes = [f"[{said}]" for said in (*finished.put_back, *finished.reached, *finished.refused_hosts)]
     if finished.cut and finished.whole is None:
         notes.append(f"[{finished.cut} bytes were left out; write the output to a file, or filter it, to see them]")
     return notes
@@ -228,7 +228,7 @@ def _sandbox_hints(work: PreparedLine, finished: FinishedProgram) -> list[str]:
     """Returns hints if the sandbox may have caused the failure."""
     found = []
     if finished.exit_code != 0 or _JOINED.search(work.line):  # of several commands only the last one tells
-        network = work.confinement.network
+        network = work.confinement.network or work.confinement.proxy is not None
         found += find_hints(
             finished.output, finished.sandbox, network=network, line=work.line, exit_code=finished.exit_code
         )

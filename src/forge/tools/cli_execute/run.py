@@ -69,7 +69,7 @@ async def execute(
         raise
     line = shlex.join([os.path.basename(judged.binary.path), *args])
     hidden = explain_hidden(finished.errors, finished.sandbox, confined, env, paths.workspace)
-    said = _text(finished, line, network=confined.network, hidden=hidden)
+    said = _text(finished, line, network=confined.network or confined.proxy is not None, hidden=hidden)
     if finished.timed_out:
         return _timeout_result(ctx, finished, timeout, line, said)
     return ToolResult(for_llm=said, title=f"$ {line[:120]}", data=_data(finished))
@@ -127,6 +127,8 @@ def _text(finished: FinishedProgram, line: str, *, network: bool, hidden: Sequen
         shown["signal"] = finished.signal
     if finished.put_back:
         shown["put_back"] = "; ".join(finished.put_back)
+    if finished.refused_hosts:
+        shown["network"] = "; ".join(finished.refused_hosts)
     if finished.reached:
         shown["limit"] = "; ".join(finished.reached)
     if finished.cut or finished.errors_cut:
@@ -152,6 +154,7 @@ def _data(finished: FinishedProgram) -> dict[str, Any]:
         "timed_out": finished.timed_out,
         "sandbox": finished.sandbox,
         **({"sandbox_limits": dict(finished.limits)} if finished.limits else {}),
+        **({"network": [dict(one) for one in finished.network]} if finished.network else {}),
         **({"cut_bytes": finished.cut + finished.errors_cut} if finished.cut or finished.errors_cut else {}),
     }
 

@@ -1,0 +1,165 @@
+"""Runs in a network namespace of its own, in which named servers answer: what do programs in the sandbox reach?
+
+Prints one line of JSON for each line of shell that was run: what the program said, what Forge noted about the network,
+which questions were asked, and which servers were reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from forge import Answer, Egress, PermissionRequest, Scope, ToolCall, rules
+from forge.network.program_secrets import ProgramSecret
+from forge.pipeline import standard_executor
+from forge.tools.bash import Bash
+from tests.network import inside_namespace as world
+from tests.network.authority import Authority
+
+SECRET = "a-value-that-no-program-may-see-0123456789"
+HOSTS = {name: [[world.PUBLIC]] for name in ("allowed.test", "asked.test", "refused.test", "secret.test", "other.test")}
+HOSTS |= {"denied.test": [[world.OTHER]], "inside.test": [["10.0.0.1"]], "mixed.test": [[world.PUBLIC, "10.0.0.1"]]}
+RULES = (
+    "allow execute",
+    "allow network allowed.test",
+    "allow network allowed.test:8443",
+    "allow network secret.test",
+    "allow network inside.test",
+    "allow network mixed.test",
+    "ask network asked.test",
+    "ask network refused.test",
+    "deny network denied.test",
+)
+SEARCH = f"""
+import os
+wanted = bytes(reversed({bytes(reversed(SECRET.encode()))!r}))[:20]
+places = [f"/proc/{{one}}/{{name}}" for one in os.listdir("/proc") if one.isdigit() for name in ("environ", "cmdline")]
+for top in (".", "/tmp", "/etc", "/run", "/dev/shm", os.path.expanduser("~")):
+    places += [os.path.join(folder, name) for folder, _, names in os.walk(top) for name in names]
+looked = 0
+for place in places:
+    if place.endswith("search.py"):
+        continue
+    try:
+        content = open(place, "rb").read(10_000_000)
+    except OSError:
+        continue
+    looked += 1
+    if wanted in content:
+        print("FOUND", place)
+print("looked at", looked > 20)
+"""
+ASKS = ("asked.test", "refused.test", "other.test")
+
+
+async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answers with all that was asked, as a server does that returns its caller's secrets."""
+    local = writer.get_extra_info("sockname")[0]
+    world.hits[f"{local}:{writer.get_extra_info('sockname')[1]}"] += 1
+    try:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = next(
+                (int(one[15:]) for one in head.lower().split(b"\r\n") if one.startswith(b"content-length:")), 0
+            )
+            body = head + (await reader.readexactly(length) if length else b"")
+            coded = b"\r\nX-Again: " + b" ".join(one[15:] for one in head.split(b"\r\n") if one[:6] == b"author")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d%s\r\n\r\n" % (len(body), coded) + body)
+            await writer.drain()
+    except (OSError, asyncio.IncompleteReadError):
+        pass
+    finally:
+        writer.close()
+
+
+class Bench:
+    """Runs lines behind the gate, with a person who answers by the host."""
+
+    def __init__(self, workspace: Path, egress: Egress, **settings: Any) -> None:
+        self.asked: list[str] = []
+        self.scope = Scope(session_id="proxy", workspace=workspace)
+        self.executor = standard_executor([Bash(**settings)], policy=rules(*RULES), approve=self._answer, egress=egress)
+
+    async def _answer(self, request: PermissionRequest) -> Answer:
+        self.asked.append(str(request.target))
+        await asyncio.sleep(0.2 if "asked" in str(request.target) else 0)
+        return Answer.ONCE if "asked" in str(request.target) else Answer.no("not that one")
+
+    async def run(self, name: str, line: str, **arguments: Any) -> None:
+        world.hits.clear()
+        self.asked.clear()
+        result = await self.executor.execute(ToolCall("bash", {"command": line, **arguments}), self.scope)
+        data = result.data or {}
+        said = {"output": data.get("output", result.for_llm), "told": result.for_llm, "exit": data.get("exit_code")}
+        seen = {"network": data.get("network", []), "asked": list(self.asked), "hits": dict(world.hits)}
+        sys.stdout.write(json.dumps({"name": name, **said, **seen}) + "\n")
+        sys.stdout.flush()
+
+
+async def scenarios(folder: Path) -> None:
+    workspace = folder / "workspace"
+    workspace.mkdir()
+    (workspace / "ca.pem").write_bytes((folder / "ca.pem").read_bytes())
+    (workspace / "ways.py").write_bytes(Path(__file__).with_name("ways_around.py").read_bytes())
+    plain = Bench(workspace, Egress())
+    curl = "curl -sS --max-time 20 --cacert ca.pem"
+    await plain.run("allowed", f"{curl} https://allowed.test/a")
+    await plain.run("allowed on its port", f"{curl} https://allowed.test:8443/a")
+    await plain.run("allowed on another port", f"{curl} https://allowed.test:8444/a")
+    await plain.run("allowed, plain", f"{curl} http://allowed.test/a; {curl} http://allowed.test/b")
+    await plain.run("knows no proxy", f"{curl} --noproxy '*' https://allowed.test/a")
+    await plain.run("denied", f"{curl} https://denied.test/a")
+    await plain.run("denied, plain", f"{curl} http://denied.test/a")
+    await plain.run("denied, knows no proxy", f"{curl} --noproxy '*' https://denied.test/a")
+    await plain.run("asked", f"{curl} https://asked.test/a -o /dev/null & {curl} https://asked.test/b; wait")
+    await plain.run("asked longer than its time", f"{curl} https://asked.test/a", timeout=0.15)
+    await plain.run("refused by the person", f"{curl} https://refused.test/a")
+    await plain.run("no rule", f"{curl} https://other.test/a")
+    await plain.run("leads inside", f"{curl} https://inside.test/a")
+    await plain.run("leads outside and inside", f"{curl} https://mixed.test/a")
+    await plain.run("ways around", "python3 ways.py")
+    await plain.run(
+        "many", f"for i in $(seq 40); do {curl} https://allowed.test/$i -o /dev/null & done; wait; echo done"
+    )
+    opened = Bench(workspace, Egress(), network=True)
+    await opened.run("opened", f"{curl} https://other.test/a")
+    await opened.run("opened, denied", f"{curl} https://denied.test/a")
+    kept = ProgramSecret(lambda: SECRET, ("secret.test",), name="API_TOKEN")
+    holding = Bench(workspace, Egress(secrets=(kept,)))
+    curl = "curl -sS --max-time 20"
+    bearer = '-H "Authorization: Bearer $API_TOKEN"'
+    await holding.run("secret", f"{curl} {bearer} https://secret.test/a -D -")
+    await holding.run("secret without a header", f"{curl} https://secret.test/a --compressed")
+    await holding.run("secret as a password", f'{curl} -u "me:$API_TOKEN" https://secret.test/a')
+    await holding.run("secret, knows no proxy", f"{curl} --noproxy '*' {bearer} https://secret.test/a")
+    await holding.run("placeholder elsewhere", f"{curl} {bearer} --cacert ca.pem http://allowed.test/a")
+    await holding.run("placeholder in a URL", f'{curl} "https://secret.test/?q=$API_TOKEN"')
+    await holding.run("placeholder in a body", f'{curl} -d "q=$API_TOKEN" https://secret.test/')
+    await holding.run("body", f"head -c 300000 /dev/zero | {curl} --data-binary @- https://secret.test/ | wc -c")
+    await holding.run("trace", f"{curl} -X TRACE https://secret.test/")
+    await holding.run("fronting", f'{curl} -H "Host: denied.test" https://secret.test/')
+    await holding.run("passed through", f"{curl} --cacert ca.pem https://allowed.test/a")
+    (workspace / "search.py").write_text(SEARCH)
+    await holding.run("search", f"{curl} {bearer} https://secret.test/a -o answer; python3 search.py")
+
+
+async def main(folder: Path) -> None:
+    world.NAMES.update(HOSTS)
+    loop = asyncio.get_running_loop()
+    await loop.create_datagram_endpoint(world.NameServer, local_addr=("127.0.0.1", 53))
+    context = Authority(folder).certify(*(f"DNS:{name}" for name in HOSTS))
+    for port in (443, 8443, 8444):
+        await asyncio.start_server(echo, "0.0.0.0", port, ssl=context)
+    for port in (80, 25):
+        await asyncio.start_server(echo, "0.0.0.0", port)
+    await scenarios(folder)
+
+
+if __name__ == "__main__":
+    os.environ["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), os.environ["PATH"]))
+    world.prepare(Path(sys.argv[1]))
+    asyncio.run(main(Path(sys.argv[1])))

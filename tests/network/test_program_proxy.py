@@ -1,0 +1,208 @@
+"""Programs in the sandbox reach the hosts that rules allow and no others, and never hold the secrets they use."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import forge
+from forge.core.extras import is_installed
+from forge.network.program_proxy import answer_name, read_server_name
+from forge.network.program_requests import PieceChanger
+from forge.network.program_secrets import ProgramSecret
+from forge.process.running.run import find_tier
+from forge.process.sandbox import Tier
+from tests.network.authority import make_authority
+from tests.network.inside_namespace import OTHER, PUBLIC
+from tests.network.inside_program_proxy import SECRET
+
+ROOT = Path(__file__).parents[2]
+UNSHARE = ["unshare", "--map-root-user", "--net", "--mount", "--propagation", "private"]
+
+
+@pytest.fixture(scope="module")
+def came(tmp_path_factory) -> dict[str, dict[str, Any]]:
+    """What came of every line; they run once, in a child with a network of its own."""
+    if find_tier("auto") is not Tier.BUBBLEWRAP or not is_installed("secrets"):
+        pytest.skip("NOT TESTED: needs bubblewrap and the extra secrets")
+    if not all(map(shutil.which, ("unshare", "ip", "mount", "curl", "python3"))) or _fails(*UNSHARE, "true"):
+        pytest.skip("NOT TESTED: needs a network namespace of its own (unshare, ip and curl, on Linux)")
+    folder = tmp_path_factory.mktemp("proxy")
+    authority = make_authority(folder)
+    done = subprocess.run(
+        [*UNSHARE, sys.executable, "-m", "tests.network.inside_program_proxy", str(folder)],
+        cwd=ROOT,
+        env={
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(Path(forge.__file__).parents[1]),
+            "FORGE_TRUST_ENV": "1",
+            "SSL_CERT_FILE": str(authority.file),
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return {one["name"]: one for one in map(json.loads, done.stdout.splitlines())}
+
+
+def _fails(*command: str) -> bool:
+    return subprocess.run(command, capture_output=True).returncode != 0
+
+
+@pytest.mark.parametrize("name", ["allowed", "allowed on its port", "knows no proxy", "passed through"])
+def test_an_allowed_host_is_reached_by_clients_that_know_a_proxy_or_none(came, name):
+    found = came[name]
+    assert found["output"].startswith("GET /a HTTP/1.1")
+    assert sum(found["hits"].values()) == 1
+    (reached,) = found["network"]
+    assert reached["host"] == "allowed.test"
+    assert reached["connections"] == 1
+    assert reached["bytes_received"] > 100
+    assert "refused" not in reached
+
+
+def test_plain_requests_are_forwarded_one_by_one(came):
+    assert came["allowed, plain"]["hits"] == {f"{PUBLIC}:80": 2}
+    assert "GET /b HTTP/1.1" in came["allowed, plain"]["output"]
+
+
+@pytest.mark.parametrize("name", ["denied", "denied, plain", "denied, knows no proxy", "opened, denied"])
+def test_a_denied_host_is_not_reached_and_the_result_says_which_rule(came, name):
+    found = came[name]
+    assert found["hits"] == {}
+    assert found["asked"] == []
+    assert "denied.test" in found["told"]
+    assert "deny network denied.test" in found["told"]
+
+
+def test_an_allow_without_a_port_is_about_the_web_only(came):
+    assert came["allowed on another port"]["asked"] == ["tcp://allowed.test:8444"]
+    assert came["allowed on another port"]["hits"] == {}
+
+
+def test_one_question_is_asked_for_all_connections_while_the_program_waits(came):
+    assert came["asked"]["asked"] == ["https://asked.test"]
+    assert came["asked"]["hits"] == {f"{PUBLIC}:443": 2}
+    assert came["asked"]["exit"] == 0
+
+
+def test_the_time_that_a_program_waits_for_a_person_is_not_its_own(came):
+    assert came["asked longer than its time"]["exit"] == 0
+    assert came["asked longer than its time"]["output"].startswith("GET /a")
+
+
+@pytest.mark.parametrize("name", ["refused by the person", "no rule"])
+def test_a_host_that_the_person_refuses_is_not_reached(came, name):
+    assert len(came[name]["asked"]) == 1
+    assert came[name]["hits"] == {}
+    assert "not that one" in came[name]["told"]
+
+
+@pytest.mark.parametrize("name", ["leads inside", "leads outside and inside"])
+def test_an_allowed_name_that_leads_inside_is_refused_by_the_egress(came, name):
+    assert came[name]["hits"] == {}
+    assert "10.0.0.1" in came[name]["told"]
+
+
+def test_no_way_around_reaches_a_host_that_is_not_allowed(came):
+    found = came["ways around"]
+    lines = [line for line in found["output"].splitlines() if line.startswith(("reached", "refused"))]
+    assert len(lines) >= 50
+    assert [line for line in lines if not line.startswith("refused")] == []
+    assert [one for one in found["hits"] if one.startswith(OTHER)] == []
+    assert len(found["asked"]) <= 3  # then no one is asked any more
+
+
+def test_forty_programs_at_once_are_all_served(came):
+    assert came["many"]["hits"] == {f"{PUBLIC}:443": 40}
+
+
+def test_an_open_network_stays_open_for_hosts_that_no_rule_is_about(came):
+    assert came["opened"]["output"].startswith("GET /a")
+    assert came["opened"]["asked"] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["secret", "secret without a header", "secret as a password", "secret, knows no proxy", "search"]
+)
+def test_a_secret_is_sent_and_never_seen(came, name):
+    found = came[name]
+    assert found["hits"] == {f"{PUBLIC}:443": 1}
+    assert found["exit"] == 0
+    assert SECRET not in json.dumps(found)
+    assert SECRET[:12] not in json.dumps(found)
+    assert name == "search" or "authorization: B" in found["output"]  # the server saw one, and sent it back
+    assert name != "search" or ("FOUND" not in found["output"] and "looked at True" in found["output"])
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("placeholder elsewhere", "which is only for secret.test"),
+        ("placeholder in a URL", "which is only for secret.test"),
+        ("placeholder in a body", "its body holds the placeholder"),
+        ("trace", "TRACE is not forwarded"),
+        ("fronting", "its Host header does not name secret.test"),
+    ],
+)
+def test_a_placeholder_elsewhere_is_refused_and_reported(came, name, why):
+    assert why in came[name]["output"]
+    assert why in came[name]["network"][0]["refused"]
+    assert came[name]["network"][0]["bytes_received"] == 0
+
+
+def test_a_long_body_goes_through_whole(came):
+    assert int(came["body"]["output"]) > 300_000
+
+
+def test_names_are_answered_here_and_asked_nowhere():
+    question = b"\x12\x34\x01\0\0\1\0\0\0\0\0\0\x04evil\x04test\0"
+    assert answer_name(question + b"\0\1\0\1") == b"\x12\x34\x81\x80\0\1\0\1\0\0\0\0" + question[12:] + (
+        b"\0\1\0\1\xc0\x0c\0\1\0\1\0\0\0\1\0\4\x7f\0\0\1"
+    )
+    no_ipv6 = answer_name(question + b"\0\x1c\0\1")
+    assert no_ipv6 is not None
+    assert no_ipv6[6:8] == b"\0\0"
+
+
+@pytest.mark.parametrize("noise", [b"", b"\0" * 12, b"\xff" * 40, b"\x12\x34\x01\0\0\1\0\0\0\0\0\0\xc0\x0c\0\1\0\1"])
+def test_noise_instead_of_a_question_is_not_answered(noise):
+    assert answer_name(noise) is None
+
+
+@pytest.mark.parametrize(
+    "noise", [b"\x16\x03\x01\x00\x05hello", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff" + b"\0" * 70_000]
+)
+def test_what_is_no_tls_greeting_names_nobody(noise):
+    assert not read_server_name(noise)
+
+
+def test_a_value_is_covered_however_an_answer_is_cut():
+    secret = ProgramSecret(lambda: "", ("x.test",))
+    text = b"before the-secret-value after the-secret-value"
+    for size in range(1, len(text)):
+        changer = PieceChanger(dict(secret.spellings("the-secret-value")))
+        pieces = [changer.change(text[at : at + size]) for at in range(0, len(text), size)]
+        whole = b"".join([*pieces, changer.change(b"", last=True)])
+        assert len(whole) == len(text)
+        assert b"secret-value" not in whole
+        assert whole.startswith(b"before forge-")
+        assert b" after forge-" in whole
+
+
+def test_base64_of_a_value_is_covered_at_any_place():
+    import base64
+
+    secret, value = ProgramSecret(lambda: "", ("x.test",)), "a-long-enough-secret-value"
+    changer = PieceChanger(dict(secret.spellings(value)))
+    for before in range(6):
+        coded = base64.b64encode(b"x" * before + value.encode() + b"yz")
+        assert value[3:-3].encode() not in base64.b64decode(changer.change_whole(coded).replace(b"-", b"+"))
