@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,6 +22,8 @@ from forge.workspace.state import data_file, replace_file
 
 NAME = "forge.yaml"
 STORE = "trust.json"
+MEANING = 2  # of what is trusted: since 2, `allow network HOST` also opens that host for programs
+_ALLOWS_HOST = re.compile(r"(?i)\ballow[ \t]+network[ \t]+[^\s#'\"]|permission['\"]?\s*:\s*['\"]?network")
 MOST_PROJECTS = 200  # projects whose text is stored; older ones keep the digest, so that a change is noticed
 MOST_NAMED = 20_000  # projects that are remembered
 LARGEST_STORE = 128 * 1024 * 1024  # bytes of the store; a text has at most 256 KiB, twice that as JSON
@@ -66,6 +69,9 @@ def trust_state(workspace: str | os.PathLike[str], environment: Mapping[str, str
     if not isinstance(accepted_text, str):
         message = f"the trusted text of {path} was not stored, and the file has changed or is gone"
         return Standing("unknown", path, text, problem=message)
+    if entry.get("meaning", 1) < MEANING and _ALLOWS_HOST.search(accepted_text):
+        message = "its rules about hosts now hold for programs, too, which they did not when you trusted it"
+        return Standing("new" if there else "none", path, text, problem=message)
     if not there:
         return Standing("gone", path, before=accepted_text)
     same = not problem and accepted_text == text
@@ -165,7 +171,7 @@ def accept(
     with _change_store(root) as (store, known):
         before = known.pop(str(root), {}).get("instructions")
         hashes = {**(before if isinstance(before, dict) else {}), **(instructions or {})}
-        entry = {"sha256": hashed, "text": text, "accepted": int(time.time())}
+        entry = {"sha256": hashed, "text": text, "accepted": int(time.time()), "meaning": MEANING}
         known[str(root)] = {**entry, "instructions": hashes} if hashes else entry
         for older in [*known][:-MOST_PROJECTS]:
             if known[older].get("text") is not None:
