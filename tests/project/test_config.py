@@ -187,7 +187,9 @@ def test_an_agent_has_a_name_a_version_and_a_description(tmp_path):
 def test_secrets_are_names_or_files(tmp_path):
     found = load(tmp_path, "secrets: [GITHUB_TOKEN, {file: private/token}]")
     assert (found.secrets, found.secret_files) == (("GITHUB_TOKEN",), (tmp_path / "private/token",))
-    assert "file is missing" in refused(tmp_path, "secrets: [{}]").message
+    assert (
+        "expected where the secret is: a name, file, command or keyring" in refused(tmp_path, "secrets: [{}]").message
+    )
     assert "unknown key" in refused(tmp_path, "secrets: [{value: x}]").message
 
 

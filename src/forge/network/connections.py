@@ -6,6 +6,7 @@ Everything that Forge sends goes through `send`. The first request loads this mo
 from __future__ import annotations
 
 import asyncio
+import base64
 import ipaddress
 import os
 import socket
@@ -28,6 +29,8 @@ from forge.network.egress import Egress
 
 
 HEAD_START = 0.25  # seconds before the next address is tried as well
+LONGEST_PROXY_HEAD = 64 * 1024  # bytes of a proxy's answer to CONNECT
+PROXY_PORT = 3128  # of a proxy whose URL has none
 MOST_TRIED = 8  # of the addresses of a name; all are judged
 
 
@@ -122,6 +125,68 @@ async def _abandon(tries: set[asyncio.Task[httpcore2.AsyncNetworkStream]]) -> No
     for result in await asyncio.gather(*tries, return_exceptions=True):
         if isinstance(result, httpcore2.AsyncNetworkStream):
             await result.aclose()
+
+
+# Connects for programs in the sandbox, whose bytes pass through without an HTTP client.
+
+
+async def connect(url: Url, egress: Egress) -> socket.socket:
+    """Connects to an address that the egress allows, or through its proxy. Raises `ToolError` and `OSError`."""
+    proxy = find_proxy(url, egress)
+    egress.judge(url, proxied=bool(proxy))
+    if proxy:
+        return await _connect_through(proxy, url)
+    found = [url.address] if url.address is not None else await resolve(url.host, url.port)
+    problem = OSError("it has no address")
+    for address in egress.judge_addresses(url, found)[:MOST_TRIED]:
+        try:
+            return await _connect_to(
+                socket.AF_INET6 if address.version == 6 else socket.AF_INET, str(address), url.port
+            )
+        except OSError as error:
+            problem = error
+    raise problem
+
+
+async def start_tls(connected: socket.socket, host: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Speaks TLS as a client of the host, whose certificate is checked. Raises `OSError`."""
+    return await asyncio.open_connection(sock=connected, ssl=await load_tls_context(), server_hostname=host)
+
+
+async def _connect_to(family: int, address: str, port: int) -> socket.socket:
+    made = socket.socket(family)
+    try:
+        made.setblocking(False)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.get_running_loop().sock_connect(made, (address, port))
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+async def _connect_through(proxy: str, url: Url) -> socket.socket:
+    """Connects through the proxy that a person configured. Raises `OSError`."""
+    parts, loop = _read_proxy(proxy), asyncio.get_running_loop()
+    host, port = parts.url.host.decode(), parts.url.port or PROXY_PORT
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    made = await _connect_to(found[0][0], str(found[0][4][0]), port)
+    try:
+        there = f"{f'[{url.host}]' if ':' in url.host else url.host}:{url.port}".encode()
+        head = b"CONNECT %b HTTP/1.1\r\nHost: %b\r\n" % (there, there)
+        if parts.auth is not None:
+            both = b":".join(one if isinstance(one, bytes) else one.encode() for one in parts.auth)
+            head += b"Proxy-Authorization: Basic %b\r\n" % base64.b64encode(both)
+        await loop.sock_sendall(made, head + b"\r\n")
+        said = b""
+        while b"\r\n\r\n" not in said and len(said) < LONGEST_PROXY_HEAD and (piece := await loop.sock_recv(made, 1)):
+            said += piece
+        if said.split(b" ", 2)[1:2] != [b"200"]:
+            raise OSError("the configured proxy refused the connection")
+    except BaseException:
+        made.close()
+        raise
+    return made
 
 
 # Shares connections. A pool belongs to an event loop, and closes with it.

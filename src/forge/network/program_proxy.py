@@ -26,7 +26,7 @@ import h11
 
 from forge.core.errors import ToolError
 from forge.network.address import Url, read_host
-from forge.network.connections import MOST_TRIED, find_proxy, load_tls_context, resolve
+from forge.network.connections import connect, find_proxy, start_tls
 from forge.network.egress import Egress
 from forge.network.program_requests import (
     Exchange,
@@ -34,7 +34,6 @@ from forge.network.program_requests import (
     SocketWire,
     StreamWire,
     Wire,
-    connect_through,
     forward_request,
 )
 
@@ -124,7 +123,7 @@ class ProgramProxy:
         return found
 
     def report(self) -> list[dict[str, Any]]:
-        """What was tried and reached, in its order."""
+        """Returns what was tried and reached, in its order."""
         return [one.as_json() for one in list(self._hosts.values())]
 
     @property
@@ -277,7 +276,7 @@ class ProgramProxy:
             if why := await self._verdict(host, port, scheme or ("https" if port == 443 else "tcp")):
                 raise ToolError(f"{host}:{port} is not allowed: {why}")
             async with asyncio.timeout(CONNECT_SECONDS):
-                found = await open_guarded(url, self._egress)
+                found = SocketWire(await connect(url, self._egress))
         except ToolError as error:
             self._hosts[host, port].refused = self._hosts[host, port].refused or error.message
             raise
@@ -328,7 +327,7 @@ class ProgramProxy:
             self._refuse(host, port, "the client did not accept the certificate of this session (name it under `pass`)")
         with contextlib.closing(inside):
             try:
-                beyond = await _within(CONNECT_SECONDS, start_upstream_tls(upstream.hand_over(), host))
+                beyond = StreamWire(*await _within(CONNECT_SECONDS, start_tls(upstream.hand_over(), host)))
             except (ssl.SSLError, OSError, TimeoutError) as error:
                 self._refuse(host, port, f"TLS to it failed: {error}")
             with contextlib.closing(beyond):
@@ -374,36 +373,6 @@ class ProgramProxy:
             self._count(host, port, way, len(piece))
             await target.write(piece)
         target.end()
-
-
-async def open_guarded(url: Url, egress: Egress) -> SocketWire:
-    """Connects to an address that the egress allows, or through its proxy. Raises `ToolError` and `OSError`."""
-    proxy = find_proxy(url, egress)
-    egress.judge(url, proxied=bool(proxy))
-    if proxy:
-        return await connect_through(proxy, url)
-    found = [url.address] if url.address is not None else await resolve(url.host, url.port)
-    problem = OSError("it has no address")
-    for address in egress.judge_addresses(url, found)[:MOST_TRIED]:
-        made = socket.socket(socket.AF_INET6 if address.version == 6 else socket.AF_INET)
-        made.setblocking(False)
-        try:
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await asyncio.get_running_loop().sock_connect(made, (str(address), url.port))
-        except OSError as error:
-            made.close()
-            problem = error
-        except BaseException:
-            made.close()
-            raise
-        else:
-            return SocketWire(made)
-    raise problem
-
-
-async def start_upstream_tls(connected: socket.socket, host: str) -> StreamWire:
-    context = await load_tls_context()
-    return StreamWire(*await asyncio.open_connection(sock=connected, ssl=context, server_hostname=host))
 
 
 class _NameServer(asyncio.DatagramProtocol):
@@ -505,17 +474,17 @@ async def _within(seconds: float, work: Awaitable[Any]) -> Any:
         return await work
 
 
-# The thread in which all proxies of this process run.
-
 _lock = threading.Lock()
-_thread_loop: tuple[int, asyncio.AbstractEventLoop] | None = None
 
 
-def _in_proxy_thread(work: Any) -> Future[None]:
-    global _thread_loop
+def _in_proxy_thread(work: Coroutine[Any, Any, None]) -> Future[None]:
+    """Runs work in the thread in which all proxies of this process run."""
     with _lock:
-        if _thread_loop is None or _thread_loop[0] != os.getpid():
-            loop = asyncio.new_event_loop()
-            threading.Thread(target=loop.run_forever, name="forge-program-proxy", daemon=True).start()
-            _thread_loop = os.getpid(), loop
-        return asyncio.run_coroutine_threadsafe(work, _thread_loop[1])
+        return asyncio.run_coroutine_threadsafe(work, _proxy_loop(os.getpid()))
+
+
+@cache
+def _proxy_loop(process: int) -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="forge-program-proxy", daemon=True).start()
+    return loop

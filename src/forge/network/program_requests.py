@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 import h11
 
 from forge.core.errors import ToolError
-from forge.network.address import Url, read_url
+from forge.network.address import read_url
 from forge.network.program_secrets import ProgramSecret
 
 PIECE = 128 * 1024
@@ -100,14 +100,14 @@ class Exchange:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the client may send another request."""
+        """Returns whether the client may send another request."""
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
         return self._http.our_state is h11.IDLE
 
     @property
     def trailing(self) -> bytes:
-        """What came after the head of a CONNECT request."""
+        """The bytes that came after the head of a CONNECT request."""
         return self._http.trailing_data[0]
 
     async def next_request(self) -> h11.Request | None:
@@ -397,30 +397,3 @@ def _names(header: bytes, scheme: str, host: str, port: int) -> bool:
 
 def _reason(words: str) -> bytes:
     return re.sub(r"[^\x20-\x7e]", " ", words)[:200].encode()
-
-
-async def connect_through(proxy: str, url: Url) -> SocketWire:
-    """Connects through another proxy, which a person configured. Raises `OSError`."""
-    parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(parts.hostname, parts.port or 3128, type=socket.SOCK_STREAM)
-    made = socket.socket(found[0][0])
-    made.setblocking(False)
-    wire = SocketWire(made)
-    try:
-        await loop.sock_connect(made, found[0][4])
-        there = f"{f'[{url.host}]' if ':' in url.host else url.host}:{url.port}"
-        head = f"CONNECT {there} HTTP/1.1\r\nHost: {there}\r\n"
-        if parts.username:
-            both = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            head += f"Proxy-Authorization: Basic {base64.b64encode(both.encode()).decode()}\r\n"
-        await wire.write(f"{head}\r\n".encode())
-        said = b""
-        while b"\r\n\r\n" not in said and len(said) < PIECE and (piece := await loop.sock_recv(made, 1)):
-            said += piece
-        if not re.match(rb"HTTP/1\.[01] 200 ", said):
-            raise OSError("the configured proxy refused the connection")
-    except BaseException:
-        wire.close()
-        raise
-    return wire

@@ -191,7 +191,7 @@ class SecretEntry(
     Section,
     rules=[
         {
-            "anyOf": [{"required": [one]} for one in ("name", "file", "command", "keyring")],
+            "not": {"allOf": [{"not": {"required": [one]}} for one in ("name", "file", "command", "keyring")]},
             "errorMessage": "expected where the secret is: a name, file, command or keyring",
         },
         belongs_to(("header", "lifetime"), "for", "expected `for`, the hosts that get the secret, beside it"),
