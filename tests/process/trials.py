@@ -72,7 +72,11 @@ def tree(root: Path, *, times: bool = False) -> dict[str, tuple[object, ...]]:
             folders.remove(name)
         for name in (".", *folders, *files):
             path = os.path.join(folder, name)
-            status = os.lstat(path)
+            try:
+                status = os.lstat(path)
+            except PermissionError:  # in a folder that an ordinary user may list, and not enter
+                found[os.path.normpath(os.path.relpath(path, root))] = ("unreadable",)
+                continue
             kind = stat.S_IFMT(status.st_mode)
             content = ""
             if kind == stat.S_IFREG:

@@ -142,7 +142,11 @@ class TrialLayer:
             unsure |= {reason: None for signs, reason in _SIGNS if signs.search(said)}
         if "No space left on device" in said and _free_bytes(self.folder) < _FREE:
             unsure["the disk is full"] = None
-        nodes = [node for top in self._scan(unsure, notes) for node in top.walk()]
+        try:
+            nodes = [node for top in self._scan(unsure, notes) for node in top.walk()]
+        except (OSError, ToolError) as error:  # such as a folder that its owner may not read
+            nodes = []
+            unsure[f"its changes cannot be read: {error}"] = None
         files = tuple(node.effect for node in nodes if node.effect is not None)
         return Effects(files, tuple(hosts), tuple(processes), tuple(unsure), tuple(notes))
 
@@ -152,7 +156,14 @@ class TrialLayer:
         All or nothing: raises `ToolError` if someone changed one of the paths since the trial began, or if something
         cannot be written. Then nothing is changed, and the layer is still there.
         """
-        tops = self._scan({}, {})
+        try:
+            tops = self._scan({}, {})
+        except OSError as error:
+            raise ToolError(
+                f"the trial's changes cannot be read, so nothing was applied: {error}",
+                ErrorKind.SYSTEM,
+                "Run the line outside a trial, after asking the person.",
+            ) from error
         chosen = None if paths is None else {str(path) for path in paths}
         nodes = [node for top in tops for node in top.walk() if node.effect is not None]
         wanted = [node for node in nodes if chosen is None or str(node.location.path) in chosen]
@@ -207,27 +218,46 @@ class TrialLayer:
 
     def _check_conflicts(self, wanted: Sequence[_Node], nodes: Sequence[_Node]) -> None:
         """Raises `ToolError` for paths that someone else changed since the trial began, and names both versions."""
-        there = [node.status for node in nodes if node.status is not None and not self._is_later(node.status)]
-        inodes = [status.st_ino.to_bytes(8, "little")[:4] for status in there]
-        found = []
+        found = [(node, "was deleted") for node in self._list_vanished(wanted, nodes)]
         for node in wanted:
-            if node.status is None:
-                origin = self._read_origin(node.source)
-                if origin and not any(one in origin for one in inodes):  # otherwise the trial renamed the file
-                    found.append((node, "was deleted"))
-            elif self._is_later(node.status) and not stat.S_ISDIR(node.status.st_mode):
+            if node.status is not None and self._is_later(node.status) and not stat.S_ISDIR(node.status.st_mode):
                 found.append((node, "was changed"))
         if found:
-            raise self._conflict_error(found)
+            raise self._conflict_error(sorted(found, key=lambda one: one[0].location.shown))
+
+    def _list_vanished(self, wanted: Sequence[_Node], nodes: Sequence[_Node]) -> list[_Node]:
+        """Returns files that the trial changed and someone else deleted meanwhile.
+
+        A file of the layer that is a copy of a real one, and is not there, was deleted, or the trial renamed it: then
+        the real one is under another name, which the trial deleted or replaced.
+        """
+        there = [node.status for node in nodes if node.status is not None and not self._is_later(node.status)]
+        left = [status for status in there if stat.S_ISREG(status.st_mode)]
+        copies = [(node, self._read_origin(node.source)) for node in wanted if node.status is None]
+        unknown: list[_Node] = []
+        for node, origin in copies:
+            if origin is None:
+                continue
+            modified = os.lstat(node.source).st_mtime_ns
+            source = next((one for one in left if _is_origin(origin, one) or one.st_mtime_ns == modified), None)
+            if source is None:
+                unknown.append(node)
+            else:
+                left.remove(source)
+        return unknown if len(unknown) > len(left) else []
 
     def _is_later(self, status: os.stat_result) -> bool:
         return status.st_ctime_ns >= self.started
 
-    def _read_origin(self, source: str) -> bytes:
-        """Returns the handle of the real file that this one is a copy of, which holds its number; b"" if none."""
-        if not source.startswith(f"{self.folder}/") or os.path.isdir(source):
-            return b""
-        return _attribute(source, self._keys.origin)
+    def _read_origin(self, source: str) -> bytes | None:
+        """Returns the handle of the real file that a file of the layer is a copy of; b"" if an ordinary user made the
+        layer; None if it is no copy.
+        """
+        try:
+            is_ours = source.startswith(f"{self.folder}/") and stat.S_ISREG(os.lstat(source).st_mode)
+            return os.getxattr(source, self._keys.origin) if is_ours else None
+        except OSError:
+            return None
 
     def _conflict_error(self, found: Sequence[tuple[_Node, str]]) -> ToolError:
         named = "; ".join(
@@ -372,6 +402,8 @@ class _Scan:
                 node.effect = self._effect(node, "mode", status, now)
             if redirect:
                 node.effect = self._effect(node, "change", status, now)
+            elif _attributes(source, self.keys) != _attributes(str(location.path), self.keys):
+                self.unsure[f"it changes attributes of the folder {quote_path(location.shown)}"] = None
         else:
             if location.relative in _OWN and not os.listdir(source):
                 return None
@@ -457,6 +489,10 @@ def _status(path: Path | str) -> os.stat_result | None:
         return os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def _is_origin(handle: bytes, status: os.stat_result) -> bool:
+    return status.st_ino.to_bytes(8, "little")[:4] in handle
 
 
 def _attribute(path: str, name: str) -> bytes:
