@@ -33,7 +33,7 @@ from typing import Any, Literal
 from forge.core.context import LayerMount
 from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.changes.commit import Change, commit, lock_directories
-from forge.workspace.changes.journal import remove_tree, walk_statuses
+from forge.workspace.changes.journal import identity, remove_tree, walk_statuses
 from forge.workspace.effects import Contents, Effect, EffectKind, Effects, PathState, PathType
 from forge.workspace.history.tracking import current_call
 from forge.workspace.paths import Location, quote_path
@@ -57,6 +57,7 @@ _NAME = re.compile(r"[0-9a-f]{32}")
 _GONE = "gone-"
 _FACTS = "layer.json"
 _OWN = (".git/hooks", ".git/config")  # empty ones are mount points of the sandbox, which protects what is missing
+_STATE, _STATE_FILES = ".forge", ".forge/files"  # of Forge itself: programs see only the files made for the model
 _TYPES: dict[int, PathType] = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
 
 _SIGNS = (
@@ -110,6 +111,7 @@ class TrialLayer:
         self.started: int = facts["started"]  # nanoseconds, as the file system counts them
         self._facts = dict(facts)
         self._keys = _Keys(self.how)
+        self._restored: dict[str, int] = {}  # times of files that were put back here when applying failed
 
     @property
     def id(self) -> str:
@@ -211,16 +213,27 @@ class TrialLayer:
         try:
             commit(changes, self.workspace, record)
         except BaseException:
+            self._note_restored(wanted)
             for entry in recorded:
                 with contextlib.suppress(ToolError):  # the entry restores nothing then
                     now.state.undo.withdraw(entry)
             raise
 
+    def _note_restored(self, wanted: Sequence[_Node]) -> None:
+        """Remembers the times of files that are as they were: to put them back counts as a change to the system."""
+        for node in wanted:
+            old, now = node.status, _status(node.location.path)
+            if old is not None and now is not None and identity(old) == identity(now) and old.st_mode == now.st_mode:
+                self._restored[str(node.location.path)] = now.st_ctime_ns
+
     def _check_conflicts(self, wanted: Sequence[_Node], nodes: Sequence[_Node]) -> None:
         """Raises `ToolError` for paths that someone else changed since the trial began, and names both versions."""
         found = [(node, "was deleted") for node in self._list_vanished(wanted, nodes)]
         for node in wanted:
-            if node.status is not None and self._is_later(node.status) and not stat.S_ISDIR(node.status.st_mode):
+            status = node.status
+            if status is None or stat.S_ISDIR(status.st_mode) or not self._is_later(status):
+                continue
+            if self._restored.get(str(node.location.path)) != status.st_ctime_ns:
                 found.append((node, "was changed"))
         if found:
             raise self._conflict_error(sorted(found, key=lambda one: one[0].location.shown))
@@ -429,7 +442,10 @@ class _Scan:
 
     def _read_deleted(self, location: Location) -> _Node | None:
         now = _status(location.path)
-        if now is None:
+        if now is None or (location.relative.startswith(_STATE) and not location.relative.startswith(_STATE_FILES)):
+            return None
+        if self.layer.how == COPY and now.st_ctime_ns >= self.layer.started and not stat.S_ISDIR(now.st_mode):
+            self.unsure[f"{quote_path(location.shown)} was made or changed by someone else while it ran"] = None
             return None
         node = _Node(location, status=now)
         node.effect = self._effect(node, "delete", None, now)
@@ -447,7 +463,9 @@ class _Scan:
             node.effect = self._effect(node, "create", status, None)
         elif stat.S_IFMT(now.st_mode) != stat.S_IFMT(status.st_mode):
             node.effect = self._effect(node, "change", status, now)
-        elif not self._is_untouched(status, now) and not _is_same(node, status, now, self.keys):
+        elif self._is_untouched(status):
+            pass
+        elif not _is_same(node, status, now, self.keys):
             node.effect = self._effect(node, "change", status, now)
             if stat.S_ISREG(now.st_mode) and now.st_nlink > 1:
                 reason = f"{quote_path(node.location.shown)} has several names (hard links), and only one is changed"
@@ -457,10 +475,9 @@ class _Scan:
         if now is not None and stat.S_ISREG(now.st_mode) and status.st_size >= TOLD and self.layer.how != COPY:
             self.notes[f"{quote_path(node.location.shown)} ({now.st_size:,} bytes) was copied for the trial"] = None
 
-    def _is_untouched(self, status: os.stat_result, now: os.stat_result) -> bool:
-        """Returns whether a copy is as it was made, and its original, too."""
-        started = self.layer.started
-        return self.layer.how == COPY and status.st_ctime_ns < started and now.st_ctime_ns < started
+    def _is_untouched(self, status: os.stat_result) -> bool:
+        """Returns whether a copy is as it was made."""
+        return self.layer.how == COPY and status.st_ctime_ns < self.layer.started
 
     def _effect(
         self, node: _Node, kind: EffectKind, status: os.stat_result | None, now: os.stat_result | None

@@ -121,22 +121,15 @@ class Cgroup:
     def fork(self) -> int:
         """Forks as `os.fork` does; the child must call `enter`. This process must have no other thread.
 
-        It waits until the child has become a program or ended: pages that both write would be copied. A process that
-        moves into a cgroup waits for every processor, which takes longer than to begin there.
+        A process that moves into a cgroup waits for every processor, which takes longer than to begin there.
         """
-
-        call = _find_syscall()
         folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            arguments = struct.pack("11Q", _INTO_CGROUP | _VFORK, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, folder)
-            pid: int = call(ctypes.c_long(_CLONE3), ctypes.c_char_p(arguments), ctypes.c_size_t(len(arguments)))
+            pid = fork_and_wait(_INTO_CGROUP, folder)
         finally:
             os.close(folder)
         if pid >= 0:
             return pid
-        number = ctypes.get_errno()
-        if number not in (errno.ENOSYS, errno.EPERM, errno.E2BIG, errno.EINVAL):
-            raise OSError(number, os.strerror(number))
         self._child_moves = True  # an older kernel, or a container that forbids the call
         return os.fork()
 
@@ -161,6 +154,23 @@ class Cgroup:
     def remove(self) -> None:
         """Removes it. Its processes must have ended; otherwise it remains for the supervisor."""
         _remove(self.path)
+
+
+def fork_and_wait(flags: int = 0, folder: int = 0) -> int:
+    """Forks, and waits until the child has become a program or ended: pages that both write would be copied.
+
+    This process must have no other thread. `flags`: more of clone3's. `folder`: the descriptor of the child's cgroup.
+    Returns -1 where the kernel cannot do it. Raises `OSError`.
+    """
+    arguments = struct.pack("11Q", flags | _VFORK, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, folder)
+    call = _find_syscall()
+    pid: int = call(ctypes.c_long(_CLONE3), ctypes.c_char_p(arguments), ctypes.c_size_t(len(arguments)))
+    if pid >= 0:
+        return pid
+    number = ctypes.get_errno()
+    if number not in (errno.ENOSYS, errno.EPERM, errno.E2BIG, errno.EINVAL):
+        raise OSError(number, os.strerror(number))
+    return -1
 
 
 @cache

@@ -13,7 +13,7 @@ import socket
 import time
 from functools import cache
 
-from forge.process.running.cgroups import Cgroup, remove_all
+from forge.process.running.cgroups import Cgroup, fork_and_wait, remove_all
 from forge.process.running.keeper_messages import CGROUPS, NEW, PIECE, Messages, pack
 from forge.process.running.overlay import enter_layers
 from forge.process.running.process_tree import (
@@ -507,7 +507,9 @@ def _fork_program(cgroup: Cgroup | None, work: dict[str, Any], streams: list[int
         signal.pthread_sigmask(signal.SIG_BLOCK, changed)
         before = [(one, signal.signal(one, signal.SIG_DFL)) for one in changed]
         try:
-            pid = os.fork() if cgroup is None else cgroup.fork()
+            pid = fork_and_wait() if cgroup is None else cgroup.fork()
+            if pid < 0:
+                pid = os.fork()
             if not pid:
                 try:
                     if cgroup is not None:

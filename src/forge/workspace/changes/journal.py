@@ -178,7 +178,10 @@ def walk_statuses(directory: int, name: str) -> Iterator[tuple[str, os.stat_resu
 def _restore_backup(directory: int, move: Move, is_kept: bool) -> str:
     name, temporary = move.location.name, identity(status_in(directory, move.temporary))
     if _is_folder(directory, name) or _is_folder(directory, move.backup):
-        os.rename(name, move.temporary, src_dir_fd=directory, dst_dir_fd=directory)
+        if temporary == move.new:  # two names of one file: a rename would do nothing
+            os.unlink(name, dir_fd=directory)
+        else:
+            os.rename(name, move.temporary, src_dir_fd=directory, dst_dir_fd=directory)
         if is_kept:
             rename_if_free(directory, move.backup, name)
     elif is_kept:
