@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from forge.core.context import ToolContext
+from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.spec import Permission
+from forge.core.messages import ToolCall
+from forge.core.spec import Permission, ToolSpec
 from forge.network.egress import Egress
 from forge.permissions.gate import gate_of, rule_allows
 from forge.permissions.policy import Rules
-from forge.permissions.questions import Decision
+from forge.permissions.questions import Decision, PermissionRequest
 from forge.process.running.run import find_tier
 from forge.process.sandbox import Tier
 from forge.process.sandbox.layout import NetworkProxy
@@ -35,6 +36,54 @@ async def program_network(ctx: ToolContext, *, opened: bool, sandbox: str | bool
     if opened and restricts:
         await _ask_for_all(ctx)
     return opened
+
+
+def server_network(
+    name: str, hosts: Rules, egress: Egress | None, *, opened: bool, sandbox: str
+) -> bool | NetworkProxy:
+    """Returns the network of an MCP server's program, as `program_network` does for a call; no one can be asked.
+
+    Raises `ToolError` where rules restrict the hosts of a program with `opened` network, and cannot be enforced.
+    """
+    spec = ToolSpec(
+        name=name,
+        description="the program of an MCP server",
+        parameters={},
+        permissions=frozenset({Permission.NETWORK}),
+    )
+    found = hosts.decisions_about_targets(spec, Permission.NETWORK, Scope())
+    allows, restricts = bool(found & {Decision.ALLOW}), bool(found & {Decision.ASK, Decision.DENY})
+    if not (restricts if opened else allows):
+        return opened
+    if find_tier(sandbox) is Tier.BUBBLEWRAP:
+        from forge.network.program_proxy import ProgramProxy  # it loads the HTTP client
+
+        return ProgramProxy(_ServerHosts(spec, hosts, opened=opened), egress or Egress())
+    if opened:
+        raise ToolError(
+            f"the MCP server {name} is not started: rules ask about hosts or deny some, and only bubblewrap can hold a"
+            " program to that",
+            ErrorKind.CONFIG,
+            "Install bubblewrap, or set network: false for this server.",
+        )
+    return False
+
+
+class _ServerHosts:
+    """Judges the servers that the program of an MCP server wants to reach."""
+
+    def __init__(self, spec: ToolSpec, hosts: Rules, *, opened: bool) -> None:
+        self._spec, self._hosts, self._opened = spec, hosts, opened
+
+    async def __call__(self, url: str) -> str:
+        call = ToolCall(self._spec.name, {"url": url})
+        ruling = self._hosts.explain(
+            PermissionRequest(self._spec, call, {"url": url}, Permission.NETWORK, url, Scope())
+        )
+        if ruling.decision is Decision.ALLOW or (self._opened and ruling.decision is Decision.ASK and not ruling.rule):
+            return ""
+        why = "; no one can be asked about the program of a server" if ruling.decision is Decision.ASK else ""
+        return f"{ruling.reason}{why}"
 
 
 async def _ask_for_all(ctx: ToolContext) -> None:

@@ -17,6 +17,9 @@ from forge.core.context import Root
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.registry import mount_source
 from forge.mcp import Stdio, mcp
+from forge.network.egress import Egress
+from forge.network.program_secrets import ProgramSecret
+from forge.permissions.policy import rules
 from forge.process import sandbox
 from forge.process.running import run as running
 from forge.process.sandbox import Tier, problem
@@ -150,6 +153,36 @@ async def test_the_network_is_there_if_it_is_declared(home, network):
         code = f"import socket; found = socket.create_connection(('127.0.0.1', {port}), 5).getpeername()[1]"
         async with tries(home, sandbox="required", network=network) as attempt:
             assert (await attempt(code) == str(port)) is network
+
+
+@pytest.mark.skipif(bool(problem(Tier.BUBBLEWRAP)), reason="rules about hosts of programs need bubblewrap")
+async def test_the_rules_about_hosts_hold_for_a_server_and_its_secret_stays_outside(home):
+    asked = []
+
+    async def answer(reader, writer):
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")
+        writer.close()
+
+    listening = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    code = (
+        "import os, urllib.request\n"
+        "to = urllib.request.build_opener(urllib.request.ProxyHandler({'http': os.environ['http_proxy']}))\n"
+        "os.environ.pop('no_proxy'), os.environ.pop('NO_PROXY')\n"
+        f"found = [os.environ['TOKEN'][:6], to.open('http://localhost:{port}/').read()]"
+    )
+    secret = ProgramSecret(lambda: "the-value-itself", ("api.example.com",), name="TOKEN")
+    egress = Egress(private=("localhost",), secrets=(secret,))
+    async with listening:
+        for rule, came in (
+            (f"allow network localhost:{port}", "['forge-', b'hello']"),
+            ("allow network x.test", "403"),
+        ):
+            settings = {"hosts": rules(rule, "deny network evil.test"), "egress": egress, "env": {"TOKEN": "outside"}}
+            async with tries(home, sandbox="required", **settings) as attempt:
+                assert came in await attempt(code)
+    assert len(asked) == 1
 
 
 @confined

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from forge.core.context import Root
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
@@ -18,6 +18,9 @@ from forge.mcp.bounds import LINE, WORDS, RateLimit
 from forge.mcp.oauth.login import OAuth
 from forge.network.address import read_url
 from forge.network.egress import Egress
+
+if TYPE_CHECKING:  # a server without rules needs none
+    from forge.permissions.policy import Rules
 
 OURS = -32_099  # the code of a JSON-RPC error that refers to one in `Wire.failures`
 
@@ -108,6 +111,8 @@ class Stdio:
         cwd: its working directory; by default the current one.
         sandbox: confines the program: `auto` where the system can, `required` or fail, or `off`.
         network: whether the confined program has a network.
+        hosts: rules about hosts that hold for the program, such as those of the project.
+        egress: the addresses that it may reach by them, and its secrets; by default the public ones.
         workspace: the program's access to its working directory: `write`, `read` or `none`.
         roots: further directories of the program, read-only unless given as a writable `Root`.
         memory: MiB of memory that each process of the program may write to.
@@ -126,6 +131,8 @@ class Stdio:
     cwd: Path | str | None = None
     sandbox: Sandbox = "auto"
     network: bool = False
+    hosts: Rules | None = field(default=None, repr=False)
+    egress: Egress | None = field(default=None, repr=False)
     workspace: Access = "write"
     roots: Collection[Root | Path | str] = ()
     memory: int = MEMORY

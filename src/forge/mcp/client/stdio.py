@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -281,6 +282,12 @@ async def _start(name: str, server: Stdio, directory: Path, variables: Mapping[s
     if not server.is_confined:
         return await Piped.start(command, cwd=directory, env=environment, limits=limits)
     confinement = _confine(server, directory, folders, variables.get("HOME"))
+    if server.hosts is not None:
+        from forge.permissions.program_network import server_network  # it loads the network's rules
+
+        opened = server_network(name, server.hosts, server.egress, opened=server.network, sandbox=server.sandbox)
+        proxy = None if isinstance(opened, bool) else opened
+        confinement = replace(confinement, network=opened is True, proxy=proxy)
     try:
         return await Piped.start(command, cwd=directory, env=environment, limits=limits, confinement=confinement)
     except ToolError as error:

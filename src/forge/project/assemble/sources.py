@@ -16,7 +16,7 @@ from forge.core.registry import ToolRegistry, ToolSource, mount_source, problems
 from forge.core.tool import Tool
 from forge.mcp.client.mcp_call import McpCall, McpResource
 from forge.openapi.openapi_call import OpenapiCall
-from forge.project.assemble.access import ProjectFlags, project_egress, workspace_root
+from forge.project.assemble.access import ProjectFlags, project_egress, project_policy, workspace_root
 from forge.project.assemble.choose_tools import (
     MADE_FOR_PROJECTS,
     apply_settings,
@@ -227,6 +227,8 @@ def _transport(configuration: Configuration, entry: McpEntry, workspace: Path) -
         cwd=entry.directory or workspace,
         sandbox=server_sandbox(configuration, entry),
         network=entry.network,
+        hosts=project_policy(configuration, None),
+        egress=project_egress(configuration),
         workspace="read" if entry.workspace == "write" and not configuration.writes else entry.workspace,
         roots=[Root(one.path, writable=one.writable and configuration.writes) for one in entry.program_roots],
         memory=entry.memory,
