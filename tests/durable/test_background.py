@@ -11,13 +11,14 @@ import pytest
 from forge import Agent, ToolCall, ToolContext, ToolResult, tool
 from forge.core.errors import ErrorKind
 from forge.core.events import ToolCompleted
-from forge.durable.engine import background
-from forge.durable.engine.background import LOST_WORK_MESSAGE, report_lost
+from forge.durable.engine import held_work
+from forge.durable.engine.held_work import LOST_WORK_MESSAGE, report_lost
 from forge.durable.engine.reconcile import find_completed
 from forge.durable.engine.record_events import key_of
 from forge.durable.store import RunStore
 from forge.durable.store.heartbeats import Heartbeat
-from forge.durable.store.rows import NewRun, Outcome, RunInfo, Wait
+from forge.durable.store.rows import NewRun, Outcome, RunInfo
+from forge.durable.store.waits import Wait
 from forge.workspace.state.store import StoreError
 from tests.durable.working import begun, ended, engine_of, rested, script, working
 
@@ -155,7 +156,7 @@ async def test_a_database_that_is_away_when_background_work_ends_only_delays_the
         await begun(worker)
         await rested(worker)
         monkeypatch.setattr(RunStore, "advance", away)
-        monkeypatch.setattr(background, "SHORTEST_PAUSE", 0.01)
+        monkeypatch.setattr(held_work, "SHORTEST_PAUSE", 0.01)
         ready.set()
         run = await ended(worker)
         assert run.status == "finished"

@@ -17,8 +17,9 @@ from forge.core.tool import tool
 from forge.durable.client import Runs, pruning
 from forge.durable.engine.agents import prepare_for_worker
 from forge.durable.engine.queues import claim_key
-from forge.durable.store.rows import NewRun, Outcome, Question, RunInfo, Wait
+from forge.durable.store.rows import NewRun, Outcome, Question, RunInfo
 from forge.durable.store.tables import segments
+from forge.durable.store.waits import Wait
 from forge.durable.worker import Worker
 from forge.models.scripted import Scripted
 from forge.permissions.policy import rules

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forge.core.errors import ErrorKind
+from forge.core.errors import ErrorKind, Waiting
 from forge.core.result import Attachment, Failure, ToolResult
 from forge.durable.store.encoding import result_from_json, result_to_json, wait_from_json, wait_to_json
-from forge.durable.store.rows import Wait
+from forge.durable.store.waits import Wait
 
 OFTEN = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -147,3 +147,40 @@ def travelled(wire: dict[str, Any]) -> Any:
     text.encode()
     assert "\0" not in text
     return json.loads(text)
+
+
+@pytest.mark.parametrize(
+    ("wait", "stored"),
+    [
+        (Wait.for_approval("q1"), {"kind": "approval", "call": "", "detail": {"question": "q1"}}),
+        (Wait.for_words("Which?"), {"kind": "question", "call": "", "detail": {"text": "Which?"}}),
+        (Wait.for_background("w1"), {"kind": "background", "call": "", "detail": {"worker": "w1"}}),
+        (Wait.for_run("r1"), {"kind": "run", "call": "", "detail": {"run": "r1"}}),
+        (Wait.for_time(5, 2, "k"), {"kind": "time", "call": "", "detail": {"until": 5, "since": 2, "key": "k"}}),
+        (
+            Wait.of_call("c", Waiting("it waits", kind="payment", order=7).what),
+            {"kind": "payment", "call": "c", "detail": {"order": 7}},
+        ),
+    ],
+    ids=lambda one: one.kind if isinstance(one, Wait) else "",
+)
+def test_a_wait_is_stored_in_the_form_that_other_versions_read(wait: Wait, stored: dict[str, Any]) -> None:
+    assert wait_to_json(wait) == stored
+    assert wait_from_json(stored) == wait
+    assert Wait.of_call(wait.call, wait.as_error("it waits").what) == wait
+
+
+def test_the_details_of_a_wait_are_read_from_its_own_kind_alone() -> None:
+    def read(wait: Wait) -> tuple[object, ...]:
+        return wait.question_id, wait.text, wait.worker, wait.run_id, wait.until
+
+    assert read(Wait.for_approval("q1")) == ("q1", "", "", "", None)
+    assert read(Wait.for_words("Which?")) == ("", "Which?", "", "", None)
+    assert read(Wait.for_background("w1")) == ("", "", "w1", "", None)
+    assert read(Wait.for_run("r1")) == ("", "", "", "r1", None)
+    assert read(Wait.for_time(5, 2, "k")) == ("", "", "", "", 5.0)
+    everything = {"question": "q", "text": "t", "worker": "w", "run": "r", "until": 5}
+    assert read(Wait(kind="payment", detail=everything)) == ("", "", "", "", None)
+    for kind in ("approval", "question", "background", "run", "time"):  # somebody left its details out
+        assert read(Wait(kind=kind)) == ("", "", "", "", None)
+    assert Wait(kind="time", detail={"until": "tomorrow"}).until is None

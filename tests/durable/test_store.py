@@ -14,8 +14,9 @@ from forge.core.errors import ErrorKind
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.result import Attachment
 from forge.durable.store import RunStore, StoreError
-from forge.durable.store.rows import NewRun, Outcome, Question, RunInfo, Wait
+from forge.durable.store.rows import NewRun, Outcome, Question, RunInfo
 from forge.durable.store.tables import background, questions
+from forge.durable.store.waits import Wait
 
 
 def test_a_run_is_queued_for_its_first_segment_which_sees_what_was_said(store: RunStore) -> None:

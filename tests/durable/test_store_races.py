@@ -19,8 +19,9 @@ from dbos._migration import sqlite_migrations
 from forge.core.messages import Message
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import RunStore
-from forge.durable.store.rows import NewRun, Outcome, Question, Wait
+from forge.durable.store.rows import NewRun, Outcome, Question
 from forge.durable.store.tables import runs
+from forge.durable.store.waits import Wait
 from forge.workspace.state.store import StoreError
 from tests import programs
 
@@ -29,7 +30,8 @@ RUNS = 12
 PROCESS = """
 import json, sys
 from forge.core.messages import Message
-from forge.durable.store.rows import NewRun, Outcome, Question, Wait
+from forge.durable.store.rows import NewRun, Outcome, Question
+from forge.durable.store.waits import Wait
 from forge.durable.store import RunStore
 
 url, name, runs = sys.argv[1], sys.argv[2], int(sys.argv[3])

@@ -22,8 +22,9 @@ from forge.durable.engine.engine import BUSY_FOR, MOST_TRIES, Engine, running_en
 from forge.durable.store import RunStore
 from forge.durable.store.database import Database
 from forge.durable.store.heartbeats import Heartbeat, list_workers, workers
-from forge.durable.store.rows import OVER, NewRun, Outcome, Wait
+from forge.durable.store.rows import OVER, NewRun, Outcome
 from forge.durable.store.tables import runs, segments
+from forge.durable.store.waits import Wait
 from forge.durable.worker import housekeeping
 from forge.durable.worker.housekeeping import Housekeeping
 from tests.durable.fleet import fleet_of, until

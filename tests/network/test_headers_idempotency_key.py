@@ -157,7 +157,7 @@ def test_a_session_with_a_strange_name_has_a_key_that_can_be_sent() -> None:
 
 
 def test_a_stored_run_repeats_what_its_server_takes_once_and_nothing_else() -> None:
-    from forge.durable.engine.executor import RecordedExecutor  # the engine is an extra
+    from forge.durable.engine.record_calls import RecordedExecutor  # the engine is an extra
 
     tools = [webhook("keyed", "https://example.com", idempotency_header=NAME), webhook("plain", "https://example.com")]
     nobody: Any = None

@@ -15,7 +15,7 @@ from forge.agent.conversation import Conversation, Prepare, find_replaced
 from forge.agent.hooks import MOST_REFUSED_ENDS, CallHooks, Record, TurnContext, TurnHooks
 from forge.agent.labels import FROM_FORGE, LABELS, NOT_FROM_PERSON, LabelHistory, follow_labels, label_extra
 from forge.agent.limits import Limits, Spent, price_for, price_of_name
-from forge.agent.result import ANSWER, ENDINGS, REFUSED, UNUSABLE, AnswerRefused, Reason, RunResult
+from forge.agent.result import ANSWER, ENDINGS, REFUSED, UNUSABLE, AnswerRefused, Reason, RunResult, make_finished_event
 from forge.agent.tokens import estimate, estimate_definition, estimate_messages
 from forge.core.context import CallBudget, Scope, ToolContext, new_session
 from forge.core.errors import ErrorKind, ToolError, Waiting
@@ -24,7 +24,6 @@ from forge.core.events import (
     Event,
     MessageReceived,
     Retrying,
-    RunFinished,
     TextDelta,
     ToolFinished,
     ToolStarted,
@@ -702,22 +701,7 @@ def _keep_partial_reply(run: Run) -> None:
 
 def _announce_end(run: Run, result: RunResult) -> None:
     if run.settings.announce:
-        error = result.error.text() if result.error is not None else ""
-        usage = result.usage._asdict()
-        _emit(
-            run,
-            RunFinished(
-                result.text,
-                result.reason,
-                result.turns,
-                usage,
-                result.calls,
-                result.cost,
-                error,
-                "",
-                result.estimated.total,
-            ),
-        )
+        _emit(run, make_finished_event(result))
     run.conversation.billed = run.conversation.paid
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.events import RunFinished
 from forge.core.messages import Message, Usage
 from forge.core.plain_values import visible
 from forge.core.result import Failure
@@ -147,3 +148,18 @@ def _as_json(value: Any) -> str:
 
 class AnswerRefused(ToolError):
     """The model's answer cannot be used, and the model is not asked again: the run ends."""
+
+
+def make_finished_event(result: RunResult[Any], run: str = "") -> RunFinished:
+    """Returns the last event of a run with this result. `run`: the id of a durable run."""
+    return RunFinished(
+        text=result.text,
+        reason=result.reason,
+        turns=result.turns,
+        usage=result.usage._asdict(),
+        calls=result.calls,
+        cost=result.cost,
+        error=result.error.text() if result.error is not None else "",
+        run=run,
+        estimated=result.estimated.total,
+    )

@@ -10,6 +10,7 @@ from forge.console.console_state import ConsoleState
 from forge.core.errors import ToolError
 from forge.core.messages import Message, export_message
 from forge.durable.store.rows import FINE, SINGLE_CALL, Mark, Question, RunInfo
+from forge.durable.store.waits import asks_in_words
 from forge.permissions.questions import request_text
 from forge.project.runs.durable_runs import build_request
 
@@ -57,7 +58,7 @@ def _can(run: RunInfo) -> list[str]:
     if run.is_over and is_chat:
         fine = run.status == "finished" and (run.result or {}).get("reason") in FINE
         can += ["say"] if fine else ["resume", "say"]
-    if run.status == "waiting" and any(wait.kind == "question" for wait in run.waits):
+    if run.status == "waiting" and asks_in_words(run.waits):
         can.append("answer")
     elif is_chat and "cancel" in can:
         can.append("send")
@@ -118,7 +119,7 @@ def _answer(question: Question) -> dict[str, Any] | None:
 
 def waiting_text(console: ConsoleState, run: RunInfo, runs: dict[str, RunInfo]) -> dict[str, Any]:
     root = root_of(console, run, runs)
-    text = next((str(wait.detail.get("text", "")) for wait in run.waits if wait.kind == "question"), "")
+    text = next((wait.text for wait in run.waits if wait.text), "")
     return {
         "run": run.id,
         "root": root.id,

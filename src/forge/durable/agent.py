@@ -30,7 +30,8 @@ from forge.durable.engine.attempt import end_tasks
 from forge.durable.engine.queues import DEFAULT
 from forge.durable.store.check_input import check_messages
 from forge.durable.store.encoding import run_result
-from forge.durable.store.rows import INITIAL_MESSAGES, RunInfo, Wait
+from forge.durable.store.rows import INITIAL_MESSAGES, RunInfo
+from forge.durable.store.waits import Wait
 from forge.durable.worker import GRACE, Worker, WorkerSettings
 from forge.permissions.questions import Answer
 from forge.workspace.state import state_directory

@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from forge.agent.agent import Agent
+from forge.agent.result import make_finished_event
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.running.chat_session import RunFlags, ask_person, is_plain, make_view, open_agent, run_options
@@ -31,7 +32,6 @@ from forge.cli.terminal.output import Ndjson, Output
 from forge.cli.terminal.render import ForPeople
 from forge.core.activity import ActivityStream
 from forge.core.errors import ToolError
-from forge.core.events import RunFinished
 from forge.core.execution.threads import in_thread
 from forge.core.messages import Message
 from forge.core.plain_values import text_of
@@ -420,8 +420,7 @@ class WatchedRun:
     def _emit_waiting(self, run: RunInfo) -> None:
         """Emits an event that is not stored, because the run has not ended."""
         result = result_so_far(run)
-        usage = result.usage._asdict()
-        event = RunFinished(result.text, result.reason, result.turns, usage, result.calls, result.cost, run=run.id)
+        event = make_finished_event(result, run.id)
         event.session, event.agent = run.session or run.id, run.agent
         self.activity.emit(event)
 
@@ -463,8 +462,7 @@ def follow_run(runs: Runs, run_id: str, commands: Commands, *, as_json: bool) ->
         result = result_so_far(run)
         ending = Ending.of(result, time.monotonic() - started)
         if not run.is_over:
-            usage = result.usage._asdict()
-            event = RunFinished(result.text, result.reason, result.turns, usage, result.calls, run=run_id)
+            event = make_finished_event(result, run.id)
             event.session, event.agent = run.session or run.id, run.agent
             activity.emit(event)
         screen.finish(ending)

@@ -20,6 +20,7 @@ from forge.durable.engine.queues import DEFAULT, offer_queue
 from forge.durable.store.encoding import run_result
 from forge.durable.store.heartbeats import describe_needed, describe_unattended, find_unattended, list_workers
 from forge.durable.store.rows import Question, RunInfo
+from forge.durable.store.waits import IN_WORDS, asks_in_words
 
 if TYPE_CHECKING:
     from forge.permissions.questions import Answer
@@ -28,9 +29,8 @@ if TYPE_CHECKING:
 def result_so_far(run: RunInfo) -> RunResult:
     """Returns the result of a run; for one that waits, its usage and its question."""
     result = run_result(run)
-    asked = next((wait.detail for wait in run.waits if wait.kind == "question"), None)
-    if asked is not None:
-        result.reason, result.text = "question", str(asked.get("text", ""))
+    if asks_in_words(run.waits):
+        result.reason, result.text = "question", next(wait.text for wait in run.waits if wait.kind == IN_WORDS)
     return result
 
 
@@ -75,15 +75,14 @@ def waiting_lines(runs: Runs, run: RunInfo, commands: Commands) -> Iterator[str]
         if rules := str(question.request.get("remember", "")):
             yield harmless(f"  --always stores for this tool in this run: {rules}").replace("\n", "; ")
     for wait in run.waits:
-        match wait.kind:
-            case "question":
-                yield f'run {run.id} waits for an answer: {answering} "…"'
-            case "time":
-                yield f"run {run.id} waits until {_format_time(wait.detail.get('until'))}"
-            case "background":
-                yield f"run {run.id} waits for background work of worker {wait.detail.get('worker', '')}"
-            case "run":
-                yield f"run {run.id} waits for the run {wait.detail.get('run', '')}"
+        if asks_in_words([wait]):
+            yield f'run {run.id} waits for an answer: {answering} "…"'
+        elif wait.until is not None:
+            yield f"run {run.id} waits until {datetime.fromtimestamp(wait.until):%Y-%m-%d %H:%M:%S}"
+        elif wait.worker:
+            yield f"run {run.id} waits for background work of worker {wait.worker}"
+        elif wait.run_id:
+            yield f"run {run.id} waits for the run {wait.run_id}"
 
 
 def describe_question(question: Question) -> str:
@@ -106,10 +105,6 @@ def find_question(runs: Runs, run: RunInfo, beginning: str | None) -> str | None
     if len(ids) > 1:
         raise Refusal(f"several questions of run {run.id} begin with {beginning!r}: {', '.join(ids)}\nGive more of it.")
     return ids[0] if ids else beginning
-
-
-def _format_time(moment: object) -> str:
-    return datetime.fromtimestamp(moment).strftime("%Y-%m-%d %H:%M:%S") if isinstance(moment, int | float) else "?"
 
 
 def parse_answer(

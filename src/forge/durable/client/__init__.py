@@ -24,7 +24,8 @@ from forge.durable.store.check_input import check_messages, check_name, check_ne
 from forge.durable.store.encoding import object_of, run_result
 from forge.durable.store.heartbeats import UnattendedWarning, has_worker
 from forge.durable.store.marks import RunMarked
-from forge.durable.store.rows import FINE, MODEL, OVER, TAKES, Mark, NewRun, Question, RunInfo, Wait
+from forge.durable.store.rows import FINE, MODEL, OVER, TAKES, Mark, NewRun, Question, RunInfo
+from forge.durable.store.waits import Wait, asks_in_words
 from forge.workspace.state.store import StoreError
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ class Runs:
 
         check_words(text, "the message to a run")
         run = self.get(run_id)
-        if run.status == "waiting" and any(wait.kind == "question" for wait in run.waits):
+        if run.status == "waiting" and asks_in_words(run.waits):
             return self._answer_in_words(run, text)
         run = self.store.send(run.id, text)
         if (engine := local_engine()) is not None:
@@ -353,7 +354,7 @@ class Runs:
         return self._advance(run, words)
 
     def _check_takes_words(self, run: RunInfo) -> None:
-        if not any(wait.kind == "question" for wait in run.waits):
+        if not asks_in_words(run.waits):
             if run.status == "waiting" and self.questions(run.id):
                 problem = f"run {run.id} waits for an approval, which a text cannot give"
                 raise StoreError(
@@ -423,7 +424,7 @@ def choose_question(run: RunInfo, asked: Sequence[Question], question: str | Non
     if question is not None:
         message = f"run {run.id} has no question with the id {brief(question)}"
         raise StoreError(message, ErrorKind.NOT_FOUND, f"`forge runs show {run.id}` shows its questions.")
-    if any(wait.kind == "question" for wait in run.waits):
+    if asks_in_words(run.waits):
         message = f"run {run.id} asks a question that needs a text as answer"
         raise StoreError(message, ErrorKind.USER, f'Answer it: forge runs answer {run.id} "…"')
     raise nothing_asked_error(run)
@@ -478,9 +479,9 @@ def pauses() -> Iterator[float]:
 
 
 def _needs_person(store: RunStore, wait: Wait) -> bool:
-    if wait.kind == "approval":
-        return store.question(wait.detail["question"]).answer is None
-    if wait.kind == "run":
-        child = store.get(wait.detail["run"])
+    if wait.question_id:
+        return store.question(wait.question_id).answer is None
+    if wait.run_id:
+        child = store.get(wait.run_id)
         return not child.is_over and needs_no_worker(store, child)
-    return wait.kind == "question"
+    return asks_in_words([wait])

@@ -20,7 +20,7 @@ The path of a segment, file by file:
     attempt           this process's attempt at the segment: replays what is recorded, and records what happens
     record_turns      records the model's answers: another attempt does not ask again
     record_events     records events, for readers elsewhere
-    executor          records the result of each call; before a call that must not be repeated, its intent
+    record_calls      records the result of each call; before a call that must not be repeated, its intent
     reconcile         settles a call that a lost attempt was about to run: its tool is asked whether it happened
     follow_up         starts what the new state of a run requires: its next segment, or its parent's
 
@@ -31,7 +31,7 @@ What a segment may need on its way:
     wait_tool         the tool `wait`; the run waits as a row
     children          starts the runs that other runs wait for: sub-agents, and calls on another worker
     scripts           keeps the journals of `run_code` scripts, and the files of long results
-    background        holds background work, which outlives its segment, and tells the run when it is done
+    held_work         holds background work, which outlives its segment, and tells the run when it is done
     session_programs  ends programs that calls left running, when their run is over
     tracing           continues the trace of the process that submitted the run
     connections       the connections to the database that DBOS uses

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
-from forge.core.errors import Waiting
 from forge.core.execution.threads import in_thread
 from forge.core.plain_values import plain, sendable
 from forge.durable.engine.attempt import Attempt, current
 from forge.durable.store.encoding import object_of
 from forge.durable.store.rows import COVERS, TAKES, Question
+from forge.durable.store.waits import Wait
 from forge.permissions.conditions import Trace
 from forge.permissions.questions import Answer, PermissionRequest
 from forge.permissions.remember import make_memory
@@ -37,7 +37,7 @@ async def stored_approval(request: PermissionRequest) -> Answer:
     stored = await in_thread(lambda: attempt.store.ask(question, attempt.run.segment, attempt.context.worker))
     while stored.answer is None:
         if request.editable and request.result is None and not request.question:
-            raise Waiting("it waits for a person's approval", kind="approval", question=stored.id)
+            raise Wait.for_approval(stored.id).as_error("it waits for a person's approval")
         await asyncio.sleep(ANSWER_POLL)
         stored = await in_thread(lambda: attempt.store.question(question.id))
     return answer_from_json(stored.answer, stored.by)

@@ -18,8 +18,8 @@ from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
 from forge.core.provider import Provider
 from forge.core.registry import ToolRegistry
-from forge.durable.engine.background import HeldWork
 from forge.durable.engine.dbos_private import JsonSerializer, RecordedStep, StepToRecord, record_step
+from forge.durable.engine.held_work import HeldWork
 from forge.durable.engine.record_events import EventWriter
 from forge.durable.engine.session_programs import SessionPrograms
 from forge.durable.engine.start_segments import Starter, workflow_id

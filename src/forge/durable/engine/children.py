@@ -8,7 +8,7 @@ from hashlib import sha256
 from forge.agent.labels import LABELS, collect_labels, export_context
 from forge.agent.subagent import Order, make_report
 from forge.core.context import Scope, ToolContext
-from forge.core.errors import ErrorKind, ToolError, Waiting
+from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.messages import Message, ToolCall, unanswered_calls
 from forge.core.result import ToolResult
@@ -18,6 +18,7 @@ from forge.durable.engine.queues import offer_queue
 from forge.durable.engine.tracing import carrier
 from forge.durable.store.encoding import result_from_json, run_result
 from forge.durable.store.rows import INITIAL_MESSAGES, SINGLE_CALL, NewRun, RunInfo
+from forge.durable.store.waits import Wait
 from forge.permissions.labels.settings import current_provenance
 
 
@@ -33,7 +34,7 @@ async def delegate(attempt: Attempt, ctx: ToolContext, order: Order) -> ToolResu
         messages = (*earlier, *system, Message("user", order.prompt, extra=_label_prompt()))
         run = await _start_run(attempt, replace(new, prompt=order.prompt, messages=messages))
     if not run.is_over:
-        raise Waiting(f"it waits for the sub-agent's run {run.id}", kind="run", run=run.id)
+        raise Wait.for_run(run.id).as_error(f"it waits for the sub-agent's run {run.id}")
     report = make_report(run_result(run), run.id, order.description)
     return replace(report, labels=collect_labels(await in_thread(lambda: attempt.store.messages(run.id))))
 
@@ -53,7 +54,7 @@ async def run_call_remotely(attempt: Attempt, call: ToolCall, scope: Scope, offe
         )
         run = await _start_run(attempt, wanted)
     if not run.is_over:
-        raise Waiting(f"it waits for a worker that offers {offer}", kind="run", run=run.id)
+        raise Wait.for_run(run.id).as_error(f"it waits for a worker that offers {offer}")
     stored = (run.result or {}).get("call")
     if stored is None:
         message = f"its run {run.id} on {offer} ended without a result: {run.status}"

@@ -144,6 +144,10 @@ def _count_free(connection: sa.Connection, queue: str, limits: QueueLimits) -> i
     return free
 
 
+# The statement that claims: it chooses queued segments and changes their state, at once. With Postgres, it skips a row
+# that another worker is just choosing, and does not wait for it. SQLite has one writer at a time anyway.
+
+
 @cache
 def claim_query(is_sqlite: bool, *, by_tenant: bool) -> Any:
     """Returns the statement that claims the next segments and returns them. Two workers never wait for each other, and
@@ -167,38 +171,48 @@ def bind_next(text: str) -> sa.TextClause:
     return sa.text(text).bindparams(sa.bindparam("keys", expanding=True), sa.bindparam("queue", type_=AnyText))
 
 
-_MINE = "queue = :queue AND state = 'queued' AND key IN :keys"
+_CLAIMABLE = "queue = :queue AND state = 'queued' AND key IN :keys"
 
 
 def next_query(is_sqlite: bool, *, by_tenant: bool) -> str:
-    """Returns the query for the next segments with these keys, the first `room` ones. `by_tenant`: of tenants that have
-    fewer than `limit` at work; it costs a few index lookups for each tenant with queued segments, however many they
-    are.
+    """Returns the query for the next segments that have one of these keys: `room` of them at most. `by_tenant`: each
+    tenant has at most `limit` at work.
     """
     if by_tenant:
         return _tenants_query(is_sqlite)
     lock = "" if is_sqlite else "FOR UPDATE SKIP LOCKED"
-    return f"SELECT run, segment, tenant FROM forge_segments WHERE {_MINE} ORDER BY priority, queued LIMIT :room {lock}"  # noqa: S608
+    order = "ORDER BY priority, queued LIMIT :room"
+    return f"SELECT run, segment, tenant FROM forge_segments WHERE {_CLAIMABLE} {order} {lock}"  # noqa: S608
 
 
 def _tenants_query(is_sqlite: bool) -> str:
-    some = "FROM forge_segments WHERE queue = :queue"
-    first = f"SELECT * FROM forge_segments WHERE {_MINE} AND tenant = free.tenant ORDER BY priority, queued LIMIT :most"  # noqa: S608
-    heads = f"CROSS JOIN LATERAL ({first}) one"
-    if is_sqlite:  # has no LATERAL
-        heads = f"CROSS JOIN forge_segments one ON one.rowid IN ({first.replace('*', 'rowid', 1)})"
+    """Returns the same with a limit for each tenant, in four parts.
+
+    1. `tenants` lists those with queued segments. It jumps from one to the next in the index: one lookup for each
+       tenant, however many segments are queued. A plain DISTINCT would read all of them.
+    2. `free` counts what each has at work, and so how many places it has left. The count stays true: the worker has
+       locked the limits of the queue (`_lock_limits`).
+    3. `heads` takes the first segments of each tenant that has places, numbered in their order: never more than `most`,
+       which is how many could be claimed.
+    4. Those within their tenant's places are sorted together, and the first `room` are the answer.
+    """
+    of_queue = "FROM forge_segments WHERE queue = :queue"
+    theirs = f"FROM forge_segments WHERE {_CLAIMABLE} AND tenant = free.tenant ORDER BY priority, queued LIMIT :most"
+    of_each = f"CROSS JOIN LATERAL (SELECT * {theirs}) one"
+    if is_sqlite:  # has no LATERAL, but a subquery after IN may use the row of the outer query
+        of_each = f"CROSS JOIN forge_segments one ON one.rowid IN (SELECT rowid {theirs})"
     return f"""
     WITH RECURSIVE tenants(tenant) AS (
-        SELECT min(tenant) {some} AND state = 'queued'
+        SELECT min(tenant) {of_queue} AND state = 'queued'
         UNION ALL
-        SELECT (SELECT min(tenant) {some} AND state = 'queued' AND tenant > tenants.tenant)
+        SELECT (SELECT min(tenant) {of_queue} AND state = 'queued' AND tenant > tenants.tenant)
         FROM tenants WHERE tenant IS NOT NULL
     ), free AS (
-        SELECT tenant, :limit - (SELECT count(*) {some} AND state = 'begun' AND tenant = tenants.tenant) AS places
+        SELECT tenant, :limit - (SELECT count(*) {of_queue} AND state = 'begun' AND tenant = tenants.tenant) AS places
         FROM tenants WHERE tenant IS NOT NULL
     ), heads AS (
         SELECT free.tenant, free.places, one.run, one.segment, one.priority, one.queued,
                row_number() OVER (PARTITION BY free.tenant ORDER BY one.priority, one.queued) AS position
-        FROM free {heads} WHERE free.places > 0
+        FROM free {of_each} WHERE free.places > 0
     )
     SELECT run, segment, tenant FROM heads WHERE position <= places ORDER BY priority, queued LIMIT :room"""  # noqa: S608

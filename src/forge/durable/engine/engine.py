@@ -28,7 +28,6 @@ from forge.core.plain_values import text_of
 from forge.durable.engine import queues as queueing
 from forge.durable.engine.agents import OfferedTools, list_runnable
 from forge.durable.engine.attempt import Attempt, Models, WatchActivity, WorkerContext, end_tasks
-from forge.durable.engine.background import HeldWork
 from forge.durable.engine.claims import Claim, Claims, Ended
 from forge.durable.engine.connections import make_connections
 from forge.durable.engine.dbos_private import (
@@ -38,6 +37,7 @@ from forge.durable.engine.dbos_private import (
     renew_default_threads,
     with_old_times,
 )
+from forge.durable.engine.held_work import HeldWork
 from forge.durable.engine.queues import DEFAULT, QueueLimits, claim_key, offer_queue
 from forge.durable.engine.record_events import EventWriter
 from forge.durable.engine.session_programs import SessionPrograms

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from forge.core.execution.threads import in_thread
 from forge.durable.store import RunStore
-from forge.durable.store.rows import RunInfo, Wait
+from forge.durable.store.rows import RunInfo
+from forge.durable.store.waits import Wait
 
 if TYPE_CHECKING:  # the engine, which reading runs does without
     from forge.durable.engine.attempt import WorkerContext
@@ -56,9 +57,9 @@ def is_ready(store: RunStore, run: RunInfo) -> bool:
 
 
 def _has_arrived(store: RunStore, wait: Wait) -> bool:
-    if wait.kind == "approval":
-        question = store.question(wait.detail["question"])
+    if wait.question_id:
+        question = store.question(wait.question_id)
         return question.answer is not None or not question.can_answer  # then the call asks again
-    if wait.kind == "run":
-        return store.get(wait.detail["run"]).is_over
-    return wait.kind == "time" and wait.detail["until"] <= store.now()
+    if wait.run_id:
+        return store.get(wait.run_id).is_over
+    return wait.until is not None and wait.until <= store.now()

@@ -18,11 +18,11 @@ from forge.agent.labels import follow_labels
 from forge.agent.limits import Limits, Spent, price_for
 from forge.agent.loop import LoopSettings, find_waiting
 from forge.agent.output import Structured
-from forge.agent.result import RunResult
+from forge.agent.result import RunResult, make_finished_event
 from forge.core.activity import ActivityStream
 from forge.core.context import Scope
 from forge.core.errors import ToolError
-from forge.core.events import Event, MessageReceived, RunFinished, RunStarted
+from forge.core.events import Event, MessageReceived, RunStarted
 from forge.core.execution.threads import in_thread
 from forge.core.messages import SENT, Message, Usage, unanswered_calls
 from forge.core.plain_values import text_of
@@ -31,18 +31,18 @@ from forge.durable.engine.agents import find_agent
 from forge.durable.engine.attempt import Attempt, LostSegment, Stopped, WorkerContext, current
 from forge.durable.engine.dbos_private import NoOutcome, list_recorded_steps
 from forge.durable.engine.engine import running_engine
-from forge.durable.engine.executor import RecordedExecutor
 from forge.durable.engine.follow_up import follow_up
+from forge.durable.engine.record_calls import RecordedExecutor
 from forge.durable.engine.record_events import Recorder
 from forge.durable.engine.record_turns import RecordedProvider
 from forge.durable.engine.scripts import restore_spilled
 from forge.durable.engine.start_segments import SEGMENT_WORKFLOW, workflow_id
 from forge.durable.engine.tracing import segment_span
-from forge.durable.engine.wait_tool import WAITED, remember_waits
 from forge.durable.store.attempts import Begun
 from forge.durable.store.database import is_away
 from forge.durable.store.encoding import result_of, result_to_json
-from forge.durable.store.rows import MODEL, SINGLE_CALL, SPENT_BEFORE_RESUME, Ending, Outcome, RunInfo, Wait
+from forge.durable.store.rows import MODEL, SINGLE_CALL, SPENT_BEFORE_RESUME, Ending, Outcome, RunInfo
+from forge.durable.store.waits import WAITED, Wait, remember_times
 
 LOST = "lost"  # another worker runs the segment
 
@@ -200,21 +200,7 @@ class DrivenSegment:
             raise
         outcome = self._outcome_of(result, executor)
         if outcome.status not in ("waiting", "go_on"):
-            error = result.error.text() if result.error is not None else ""
-            usage = result.usage._asdict()
-            self._emit(
-                RunFinished(
-                    result.text,
-                    result.reason,
-                    result.turns,
-                    usage,
-                    result.calls,
-                    result.cost,
-                    error,
-                    self.run.id,
-                    result.estimated.total,
-                )
-            )
+            self._emit(make_finished_event(result, self.run.id))
         return outcome
 
     def make_outcome(
@@ -231,7 +217,7 @@ class DrivenSegment:
             MODEL: self.agent.model,
             "meta": self.meta,
             SPENT_BEFORE_RESUME: self.before,
-            WAITED: remember_waits([dict(wait.detail) for wait in waits if wait.kind == "time"]),
+            WAITED: remember_times(waits),
         }
         said = tuple(self.conversation.messages[self.first :])
         return Outcome(status=status, messages=said, spent=used, waits=tuple(waits), result=result, held=self.held)
@@ -317,11 +303,11 @@ class DrivenSegment:
             self.attempt.context.held.hold(self.run, executor.background, self.scope.session_id)
             self.held = self.attempt.context.worker
         if result.reason == "waiting":
-            under_way = [Wait(kind="background", detail={"worker": self.attempt.context.worker})] if goes_on else []
+            under_way = [Wait.for_background(self.attempt.context.worker)] if goes_on else []
             waits = executor.waits or ([] if self.attempt.pause() else under_way)
             return self.make_outcome("waiting" if waits else "go_on", waits)
         if result.reason == "question":
-            return self.make_outcome("waiting", [Wait(kind="question", detail={"text": result.text})])
+            return self.make_outcome("waiting", [Wait.for_words(result.text)])
         if self.structured is not None and self.structured.is_found:
             result.output_or_none, result.has_output = self.structured.found, True
         failed = result.is_error or result.reason == "loop"

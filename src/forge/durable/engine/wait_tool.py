@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Annotated, Any
+from typing import Annotated
 
 from forge.core.arguments.parameters import ParameterLimits
 from forge.core.context import ToolContext
-from forge.core.errors import ErrorKind, ToolError, Waiting
+from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.plain_values import brief, clip_bytes
 from forge.core.result import ToolResult
@@ -16,10 +16,10 @@ from forge.core.spec import Category
 from forge.core.time_zones import zone_name, zone_of
 from forge.core.tool import tool
 from forge.durable.engine.attempt import current
+from forge.durable.store.waits import Wait, find_time
 
 LONGEST_WAIT = 366 * 86_400.0  # seconds
 LONGEST_REASON = 200  # characters
-WAITED = "waited"  # key in a run's spent: start and end of the waits of open calls, by their keys
 
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
 _HOW = 'Write "2026-12-24T18:00" or "18:00" (the next one) in the given timezone, or a time with its own offset.'
@@ -52,22 +52,16 @@ async def wait(
         )
     zone = zone_of(zone_name(timezone))
     now = await in_thread(attempt.store.now)  # the clock that all machines share
-    begun = attempt.run.spent.get(WAITED, {}).get(ctx.key)
-    since, end = begun if begun is not None else (now, _end_of_wait(now, seconds, until, zone))
+    since, end = find_time(attempt.run.spent, ctx.key) or (now, _end_of_wait(now, seconds, until, zone))
     if now < end:
         message = f"it waits until {_format_moment(end, zone)}"
-        why = {"reason": clip_bytes(reason, LONGEST_REASON)} if reason.strip() else {}
-        raise Waiting(message, kind="time", until=end, since=since, key=ctx.key, **why)
+        why = clip_bytes(reason, LONGEST_REASON) if reason.strip() else ""
+        raise Wait.for_time(end, since, ctx.key, why).as_error(message)
     return ToolResult(
         for_llm=f"It is now {_format_moment(now, zone)}; the wait began at {_format_moment(since, zone)}.",
         title=f"waited {_format_duration(now - since)}",
         data={"now": _format_moment(now, zone), "since": _format_moment(since, zone), "seconds": round(now - since, 1)},
     )
-
-
-def remember_waits(details: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
-    """Returns the waits of a run's calls, so that a repeated call does not restart its wait."""
-    return {one["key"]: (one["since"], one["until"]) for one in details if one.keys() >= {"key", "since", "until"}}
 
 
 def _end_of_wait(now: float, seconds: float | None, until: str, zone: tzinfo) -> float:

@@ -19,8 +19,9 @@ from forge.durable.store.database import PATIENCE, Database
 from forge.durable.store.events import NewEvents, SegmentKey
 from forge.durable.store.migrate import open_tables, prepare, update
 from forge.durable.store.remove import remove_run
-from forge.durable.store.rows import Mark, NewRun, Outcome, Question, RunInfo, Status, Wait
+from forge.durable.store.rows import Mark, NewRun, Outcome, Question, RunInfo, Status
 from forge.durable.store.tables import runs
+from forge.durable.store.waits import Wait
 from forge.workspace.state.store import StoreError
 
 __all__ = ["NewRun", "Outcome", "Question", "RunInfo", "RunStore", "Status", "StoreError", "Wait"]

@@ -12,7 +12,8 @@ from forge.core.errors import ErrorKind
 from forge.core.messages import Message, Usage, list_in, text_in
 from forge.core.plain_values import brief, plain, sendable
 from forge.core.result import Attachment, Failure, ToolResult, read_labels
-from forge.durable.store.rows import FINE, INITIAL_MESSAGES, MODEL, RunInfo, Wait
+from forge.durable.store.rows import FINE, INITIAL_MESSAGES, MODEL, RunInfo
+from forge.durable.store.waits import Wait
 
 
 def result_to_json(result: ToolResult) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from forge.durable.store.check_input import is_id
 from forge.durable.store.encoding import wait_from_json
 from forge.durable.store.rows import SCHEDULED, SINGLE_CALL, RunInfo
 from forge.durable.store.tables import IS_ROOT, marks, messages, runs
+from forge.durable.store.waits import IN_WORDS_BEGIN
 from forge.workspace.state.store import StoreError
 
 MOST_ROWS = 1_000_000  # rows at once
@@ -242,8 +243,7 @@ def find_due(connection: sa.Connection, moment: float, limit: int) -> list[RunIn
     return [run_info(row) for row in connection.execute(query.limit(clamp_limit(limit)))]
 
 
-# how the waits of a run begin that waits for an answer in words: it waits for nothing else
-_ASKS_IN_WORDS = sa.type_coerce(runs.c.waits, sa.Text).startswith('[{"kind":"question"', autoescape=True)
+_ASKS_IN_WORDS = sa.type_coerce(runs.c.waits, sa.Text).startswith(IN_WORDS_BEGIN, autoescape=True)
 
 
 def list_asking(connection: sa.Connection, limit: int, after: tuple[float, str] | None) -> list[RunInfo]:

@@ -393,7 +393,7 @@ def find_unattended(store: RunStore, run: RunInfo) -> RunInfo | None:
     """Returns the run, or a run it waits for, that is queued where no living worker takes it."""
     if run.status == "queued":
         return None if has_worker(store, run) else run
-    waited_for = (store.get(str(wait.detail.get("run"))) for wait in run.waits if wait.kind == "run")
+    waited_for = (store.get(wait.run_id) for wait in run.waits if wait.run_id)
     return next((found for child in waited_for if (found := find_unattended(store, child)) is not None), None)
 
 

@@ -135,7 +135,7 @@ def answer_question(connection: sa.Connection, question_id: str, answer: Mapping
     taken = change.values(answer=sealed, answered=now(connection), by=by, always=always)
     if not connection.execute(taken).rowcount:
         return False
-    if any(wait.detail.get("question") == question_id for wait in run.waits):
+    if any(wait.question_id == question_id for wait in run.waits):
         wake_soon(connection, run.id)
     return True
 

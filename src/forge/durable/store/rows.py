@@ -1,4 +1,4 @@
-"""Defines the rows of the run store: runs, waits, outcomes of segments, approvals."""
+"""Defines the rows of the run store: runs, outcomes of segments, approvals."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from forge.core.messages import Message
+from forge.durable.store.waits import Wait
 
 Status = Literal["queued", "running", "waiting", "finished", "failed", "cancelled"]
 Ending = Literal["finished", "failed", "cancelled", "waiting", "go_on"]
@@ -23,18 +24,6 @@ SINGLE_CALL = "only_call"  # in a run's scope: it runs its one open call, withou
 INITIAL_MESSAGES = "heard"  # in a run's scope: how many messages of an earlier conversation it began with
 SEAL = "seal"  # in a stored question and in a stored answer: the keyed digest that only Forge can write
 SPENT_BEFORE_RESUME = "before"  # key in a run's spent: its usage at the last resume
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
-    """Something a run waits for.
-
-    "approval" {question: id}, "question" {text}, "background" {worker}, "time" {until}, "run" {run: id}.
-    """
-
-    kind: str
-    call: str = ""
-    detail: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,9 @@ from forge.durable.store.database import seal_row
 from forge.durable.store.encoding import figures_of, object_of, wait_to_json
 from forge.durable.store.events import insert_events, lock_events
 from forge.durable.store.find import COLUMNS, clamp_limit, find_run, insert_into, insert_rows, last_turn, now, run_info
-from forge.durable.store.rows import OPEN, OVER, SEAL, SPENT_BEFORE_RESUME, NewRun, Outcome, RunInfo, Status, Wait
+from forge.durable.store.rows import OPEN, OVER, SEAL, SPENT_BEFORE_RESUME, NewRun, Outcome, RunInfo, Status
 from forge.durable.store.tables import HAS_PARENT, background, messages, questions, runs
+from forge.durable.store.waits import Wait
 from forge.workspace.state.store import StoreError
 
 MESSAGES_IN_ROW = 50  # that were said together
@@ -287,14 +288,13 @@ def _mark_cancelling(connection: sa.Connection, run: RunInfo) -> RunInfo:
 
 
 def _wake(waits: Sequence[Wait]) -> float | None:
-    times = [wait.detail.get("until") for wait in waits if wait.kind == "time"]
-    return min((float(one) for one in times if isinstance(one, int | float)), default=None)
+    return min((wait.until for wait in waits if wait.until is not None), default=None)
 
 
 def _has_arrived(connection: sa.Connection, waits: Sequence[Wait]) -> bool:
     """Returns whether something it would wait for arrived while the segment was ending."""
-    asked = {str(wait.detail.get("question", "")) for wait in waits if wait.kind == "approval"}
-    started = {str(wait.detail.get("run", "")) for wait in waits if wait.kind == "run"}
+    asked = {wait.question_id for wait in waits if wait.question_id}
+    started = {wait.run_id for wait in waits if wait.run_id}
     update_run = sa.select(questions.c.id).where(questions.c.id.in_(asked), questions.c.answered.is_not(None))
     ended = sa.select(runs.c.id).where(runs.c.id.in_(started), runs.c.status.in_(OVER))
     return bool(

@@ -19,9 +19,9 @@ from forge.core.messages import Message, unanswered_calls
 from forge.core.result import Failure
 from forge.durable.client.pruning import Retention, prune_kept
 from forge.durable.engine.attempt import WorkerContext
-from forge.durable.engine.background import report_lost
 from forge.durable.engine.engine import MOST_TRIES, Engine
 from forge.durable.engine.follow_up import follow_up, log_fields, resume_run
+from forge.durable.engine.held_work import report_lost
 from forge.durable.engine.queues import count_queued
 from forge.durable.store import RunStore
 from forge.durable.store.database import Database
@@ -100,7 +100,7 @@ class Housekeeping:
             return
         theirs = {parent for _, parent in children}
         for run in await in_thread(lambda: self._find_runs(runs.c.id.in_(theirs), runs.c.status == "waiting")):
-            waits_for = {str(wait.detail.get("run", "")) for wait in run.waits if wait.kind == "run"}
+            waits_for = {wait.run_id for wait in run.waits}
             if not waits_for.isdisjoint(child for child, _ in children):
                 await resume_run(self._context, run)
         seen = sa.update(runs).where(runs.c.id.in_([child for child, _ in children]), runs.c.status.in_(OVER))

@@ -24,6 +24,7 @@ from forge.durable.store.find import find_run
 from forge.durable.store.heartbeats import workers
 from forge.durable.store.rows import RunInfo
 from forge.durable.store.tables import background
+from forge.durable.store.waits import BACKGROUND, IN_WORDS
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.5, 10.0  # seconds between queries of a busy run, which may be busy for days
 MOST_RUNS = 100  # notified in one round
@@ -144,7 +145,7 @@ async def _retry_while_away(run_id: str, work: Callable[[], T]) -> T:
 
 def _accepts_messages(run: RunInfo) -> bool:
     """Returns whether it is between two segments without open calls: nothing may stand between call and result."""
-    return run.status == "waiting" and all(wait.kind in ("background", "question") for wait in run.waits)
+    return run.status == "waiting" and all(wait.kind in (BACKGROUND, IN_WORDS) for wait in run.waits)
 
 
 _living = sa.select(workers.c.id).where(workers.c.id == background.c.worker, workers.c.gone.is_(None))

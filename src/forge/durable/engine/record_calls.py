@@ -13,7 +13,7 @@ from forge.agent.loop import find_waiting, may_run_again
 from forge.agent.subagent import Order
 from forge.core.activity import ActivityStream
 from forge.core.context import Scope, ToolContext
-from forge.core.errors import ErrorKind, ToolError, Waiting
+from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ToolCompleted, ToolReconciled
 from forge.core.execution.chain import Next, Step, step_name
 from forge.core.execution.deadline import is_cancelled_itself
@@ -36,7 +36,8 @@ from forge.durable.engine.reconcile import (
 )
 from forge.durable.engine.scripts import StoredJournals, is_spilled
 from forge.durable.store.encoding import result_from_json, result_to_json
-from forge.durable.store.rows import SINGLE_CALL, Wait
+from forge.durable.store.rows import SINGLE_CALL
+from forge.durable.store.waits import Wait
 from forge.pipeline.limit_calls import Isolate, LimitTime
 from forge.tools.run_code.journal import KeepsJournal
 
@@ -182,9 +183,9 @@ class RecordedExecutor(ToolExecutor):
         name = call.name[:64].encode("ascii", "backslashreplace").decode().replace("\0", "\\0")
         recorded = await self.attempt.record(f"call {name}", perform)
         if "waiting" in recorded:
-            what = dict(recorded["waiting"])
-            self.waits.append(Wait(kind=what.pop("kind", ""), call=call.id, detail=what))
-            return ToolResult.failed(Waiting(recorded["message"], **recorded["waiting"]), during=render_call(call))
+            wait = Wait.of_call(call.id, recorded["waiting"])
+            self.waits.append(wait)
+            return ToolResult.failed(wait.as_error(recorded["message"]), during=render_call(call))
         result = result_from_json(recorded)
         if result.pending and is_replayed:
             await self._complete_lost(call, scope)
