@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.process.running.limits import Resources
 from forge.process.running.run import run
 from forge.process.sandbox import Confinement
 from forge.workspace.history.tracking import SessionState, TrackedCall, track_call
-from forge.workspace.trial import find_layer, find_places
+from forge.workspace.trial import find_layer, find_places, open_layer
 from tests.process.trials import ENVIRONMENT, in_layer, kinds, layer_over, tier_of, tree, try_line
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="overlayfs")
@@ -180,4 +183,172 @@ async def test_without_bubblewrap_a_layer_runs_nothing(workspace: Path) -> None:
     with pytest.raises(ToolError, match="it needs bubblewrap"):
         await in_layer(layer, "echo x >new", Confinement(workspace=workspace, sandbox="off"))
     assert not (workspace / "new").exists()
+    layer.discard()
+
+
+UNSURE = {
+    "mkfifo pipe": "a FIFO",
+    "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"s\")'": "a FIFO, a socket",
+    "ln old second": "hard link",
+    "echo x >>linked": "several names",
+    "chmod 700 .; chmod 711 .": "the mode of",
+    'python3 -c \'import os; os.setxattr("folder", "user.x", b"1")\'': "attributes of the folder",
+    "rm -rf folder; echo 'fatal: hardlink different from source' >&2": "hard links",
+}
+
+
+@pytest.mark.parametrize("line", UNSURE)
+async def test_what_a_layer_cannot_do_is_recognised_and_nothing_is_touched(workspace: Path, line: str) -> None:
+    os.link(workspace / "same", workspace / "linked")
+    before = tree(workspace, times=True)
+    layer, effects, done = await try_line(workspace, line)
+    assert any(UNSURE[line] in reason for reason in effects.unsure), (effects.unsure, done.output)
+    assert not effects.is_empty
+    layer.discard()
+    assert tree(workspace, times=True) == before
+
+
+async def test_a_renamed_folder_is_applied_by_root_and_recognised_for_others(workspace: Path) -> None:
+    line = 'python3 -c \'import os; os.rename("folder", "renamed")\' && echo x >>renamed/a && rm renamed/below/b'
+    layer, effects, _ = await try_line(workspace, line)
+    if layer.how != "overlay of root":
+        assert "renames a folder" in effects.unsure[0]
+        return
+    assert effects.unsure == ()
+    layer.apply()
+    assert not (workspace / "folder").exists()
+    assert (workspace / "renamed/a").read_text() == "folder/a\nx\n"
+    assert (workspace / "renamed/below").is_dir()
+    assert not (workspace / "renamed/below/b").exists()
+    layer.discard()
+
+
+async def test_new_names_of_one_new_file_stay_names_of_one_file(workspace: Path) -> None:
+    layer, effects, _ = await try_line(workspace, "mkdir out; echo x >out/a; ln out/a out/b; ln out/a c")
+    assert effects.unsure == ()
+    layer.apply()
+    assert (workspace / "out/a").stat().st_ino == (workspace / "out/b").stat().st_ino == (workspace / "c").stat().st_ino
+    layer.discard()
+    assert (workspace / "c").read_text() == "x\n"
+
+
+async def test_holes_stay_holes_and_a_large_file_is_told(workspace: Path) -> None:
+    (workspace / "large").write_bytes(b"")
+    os.truncate(workspace / "large", 80_000_000)
+    layer, effects, _ = await try_line(workspace, "printf x >>large; truncate -s 100M sparse; printf y >>sparse")
+    assert effects.notes == ('"large" (80,000,000 bytes) was copied for the trial',)
+    layer.apply()
+    layer.discard()
+    assert (workspace / "sparse").stat().st_size == 100 * 1024 * 1024 + 1
+    assert (workspace / "sparse").stat().st_blocks < 1000
+    assert (workspace / "large").stat().st_size == 80_000_001
+    assert "user.overlay.origin" not in os.listxattr(workspace / "large")
+
+
+async def test_a_name_changes_its_case(workspace: Path) -> None:
+    layer, effects, _ = await try_line(workspace, "mv old OLD")
+    assert kinds(effects) == {"OLD": "create", "old": "delete"}
+    layer.apply()
+    assert sorted(name for name in os.listdir(workspace) if name.lower() == "old") == ["OLD"]
+    layer.discard()
+
+
+async def test_a_program_that_daemonises_is_gone_before_its_effects_are_read(workspace: Path) -> None:
+    line = (
+        "(setsid bash -c 'while :; do echo x >>old; done' >/dev/null 2>&1 &); while [ ! -s old2 ]; do cp old old2; done"
+    )
+    layer, effects, _ = await try_line(workspace, line)
+    assert "old" in kinds(effects)
+    assert layer.effects().digest() == effects.digest()
+    layer.discard()
+
+
+async def test_mount_points_of_the_sandbox_are_no_effects(workspace: Path) -> None:
+    (workspace / ".git").mkdir()
+    (workspace / ".git/HEAD").write_text("ref: refs/heads/main\n")
+    layer, effects, _ = await try_line(workspace, "echo x >.git/description; echo x >.git/config; mkdir .git/hooks/x")
+    assert kinds(effects) == {".git/description": "create"}
+    layer.apply()
+    assert sorted(os.listdir(workspace / ".git")) == ["HEAD", "description"]
+    layer.discard()
+
+
+async def test_hidden_paths_are_hidden_and_protected_ones_stay(workspace: Path) -> None:
+    confinement = Confinement(
+        workspace=workspace, hidden=(workspace / "old", workspace / "folder"), protected=(workspace / "same",)
+    )
+    layer = layer_over(workspace)
+    done = await in_layer(layer, "cat old; ls folder; echo x >>same; echo seen; cat script >new", confinement)
+    assert "old\n" not in done.output.replace("cat: old", "")
+    assert "below" not in done.output
+    assert kinds(layer.effects(done.output)) == {"new": "create"}
+    layer.discard()
+
+
+async def test_a_failed_application_changes_nothing_and_can_be_repeated(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = tree(workspace)
+    layer, _, _ = await try_line(workspace, LINE)
+
+    def full(*given: object, **named: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("forge.workspace.changes.commit.Folders.sync", full)  # all files are in place already
+    with pytest.raises(ToolError, match="the disk is full; nothing was changed"):
+        layer.apply()
+    assert tree(workspace) == before
+    monkeypatch.undo()
+    layer.apply()
+    assert (workspace / "new").exists()
+    layer.discard()
+
+
+async def test_a_limit_of_file_sizes_that_stops_a_copy_is_recognised(workspace: Path) -> None:
+    (workspace / "large").write_bytes(b"x" * 3_000_000)
+    layer = layer_over(workspace)
+    done = await run(
+        ["bash", "-c", "printf y >>large"],
+        cwd=workspace,
+        env=ENVIRONMENT,
+        limits=Resources(file_size=1_000_000),
+        confinement=Confinement(workspace=workspace, layers=layer.mounts),
+    )
+    said = f"{done.output} {done.errors} {done.signal}"
+    assert any("limit of file sizes" in reason for reason in layer.effects(said).unsure), said
+    layer.discard()
+
+
+def test_layers_of_killed_processes_are_removed_and_those_that_wait_stay(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    place = find_places([workspace])[0]
+    code = (
+        "import sys; from pathlib import Path; from forge.workspace.trial import open_layer\n"
+        "place, root = map(Path, sys.argv[1:])\n"
+        "open_layer(root, [root], 'overlay', place); open_layer(root, [root], 'overlay', place).keep()\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(place), str(workspace)], check=True)
+    assert len(os.listdir(place)) == 2
+    ours = open_layer(workspace, [workspace], "copy", place)
+    left = [name for name in os.listdir(place) if not name.startswith("gone-")]
+    assert len(left) == 2
+    assert ours.id in left
+    ours.discard()
+
+
+def test_a_layer_over_a_folder_with_another_mount_or_owner_is_refused(workspace: Path) -> None:
+    assert not tier_of(workspace).problem or not tier_of(workspace).how
+    assert "is mounted at" in tier_of(Path("/dev")).problem or "cannot be confined" in tier_of(Path("/dev")).problem
+
+
+@pytest.mark.slow
+async def test_a_gigabyte_is_copied_once(workspace: Path) -> None:
+    subprocess.run(["dd", "if=/dev/zero", f"of={workspace}/huge", "bs=1M", "count=1024", "status=none"], check=True)
+    layer, effects, done = await try_line(workspace, "for one in 1 2 3; do printf $one >>huge; done")
+    assert done.exit_code == 0
+    assert effects.notes == ('"huge" (1,073,741,824 bytes) was copied for the trial',)
+    layer.apply()
+    assert (workspace / "huge").stat().st_size == 1024 * 1024 * 1024 + 3
     layer.discard()

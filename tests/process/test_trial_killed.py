@@ -26,7 +26,7 @@ from tests.workspace.test_commit_killed import CALLS, in_child, strays
 MORE = ("utime", "setxattr", "chmod", "ftruncate", "listdir", "scandir")
 
 
-@pytest.mark.parametrize("step", [71, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [61, pytest.param(1, marks=pytest.mark.slow)])
 def test_killed_at_any_step_all_or_nothing_is_applied(tmp_path: Path, step: int) -> None:
     command = [sys.executable, __file__, str(tmp_path), str(step)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
