@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any, NamedTuple
 
+from pydantic_core import from_json
+
 from forge.core.arguments.json_text import MOST_PARTS, check_amount, make_not_object_error, make_unreadable_error
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief, quote_json
@@ -32,12 +34,10 @@ SentText = tuple[dict[str, Any], list[str]]
 
 def read_sent(text: str, spec: ToolSpec) -> SentText:
     """Reads the arguments as plain JSON data. Repairs the text where it has one reading. Raises `ToolError`."""
-    import pydantic_core  # heavy: paid when something is wrong, not at import
-
     if len(text) > MOST_PARTS:
         check_amount(text)
     try:
-        data = pydantic_core.from_json(text, allow_inf_nan=False) if text else {}
+        data = from_json(text, allow_inf_nan=False) if text else {}
     except (ValueError, TypeError, RecursionError) as error:
         found = _read_object(text, spec)
         if found is None:
@@ -257,10 +257,8 @@ def read_written(text: str) -> Any:
 
 def load(json_text: str) -> Any:
     """Returns the value of a text that was respelt as JSON; None where it is none."""
-    import pydantic_core
-
     try:
-        return pydantic_core.from_json(json_text, allow_inf_nan=False)
+        return from_json(json_text, allow_inf_nan=False)
     except (ValueError, TypeError, RecursionError):
         return None
 

@@ -19,8 +19,6 @@ LONGEST_PROBLEM = 160
 LONGEST_PATH = 80  # characters of a name or a path in a problem
 _LONGEST_CHOICES = 4_000  # characters of the choices that are compared with a value
 _SHOWN_CHOICES = 120  # characters of them in an error
-_VALIDATION = ErrorKind.VALIDATION  # looking up an enum member costs more than the rest of the line
-_SHORT_ERROR = 250  # characters, which no text encodes in more than the bytes of the longest
 LONGEST_ERROR = 1_000  # bytes, so that an error with its call and its example stays under 2 kB
 
 Path = tuple[str | int, ...]
@@ -38,7 +36,10 @@ class ArgumentProblem(NamedTuple):
 
 
 class FlatProblems(list[ArgumentProblem]):
-    """Problems that each concern a different whole parameter. To find that out again costs a twentieth of an error."""
+    """Problems that each concern a different whole parameter.
+
+    To find that out again, an error takes 4.8 instead of 4.6 times pydantic's; the limit in `benchmarks/` is 5.
+    """
 
     __slots__ = ()
 
@@ -64,10 +65,7 @@ def explain(problems: list[ArgumentProblem], tool: ToolHelp) -> ToolError:
     shown = [_render_problem(problem, tool) for problem in wrong[:MOST_PROBLEMS]]
     if len(wrong) > MOST_PROBLEMS:
         shown.append(f"and {len(wrong) - MOST_PROBLEMS} more")
-    text = "; ".join(shown)
-    if len(text) > _SHORT_ERROR:
-        text = clip_bytes(text, LONGEST_ERROR)
-    return ToolError(text, _VALIDATION, tool.suggestion)
+    return ToolError(clip_bytes("; ".join(shown), LONGEST_ERROR), ErrorKind.VALIDATION, tool.suggestion)
 
 
 def share_parameters(problems: list[ArgumentProblem]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forge.core.arguments.almost_json import is_written, read_written
 from forge.core.arguments.explain import (
@@ -24,9 +24,6 @@ from forge.core.arguments.wrappers import WRAPPERS_AND_CALLS, unwrap
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief
 from forge.core.spec import JsonSchema, ToolSpec
-
-if TYPE_CHECKING:  # heavy, and needed only where something is wrong
-    pass
 
 MOST_RENAMED = 100  # keys; with more, their meaning is not clear
 MOST_NOTES = 20  # about what was repaired
@@ -254,8 +251,7 @@ def convert_text(text: str, expected: str) -> Any:
         return None
     stripped = text.strip()
     if expected == "integer":
-        is_likely = stripped[:1] in "+-0123456789"  # most texts need no pattern
-        return int(stripped.partition(".")[0]) if is_likely and _WHOLE.fullmatch(stripped) else None
+        return int(stripped.partition(".")[0]) if _WHOLE.fullmatch(stripped) else None
     if expected == "number":
         return float(stripped) if _DECIMAL.fullmatch(stripped) else None
     if expected == "boolean":

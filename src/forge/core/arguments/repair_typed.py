@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from ast import literal_eval
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import Any
+
+from pydantic_core import ValidationError, to_json
 
 from forge.core.arguments.almost_json import read_sent
 from forge.core.arguments.explain import (
@@ -24,9 +26,6 @@ from forge.core.arguments.wrappers import WRAPPERS_AND_CALLS
 from forge.core.errors import ToolError
 from forge.core.spec import REPAIRS, ToolSpec
 
-if TYPE_CHECKING:  # heavy, and needed only where something is wrong
-    from pydantic_core import ValidationError
-
 _KINDS: dict[str, tuple[ProblemKind, tuple[str, ...]]] = {  # pydantic's name of an error -> ours, and the JSON type
     **dict.fromkeys(("int_type", "int_from_float", "int_parsing"), ("type", ("integer",))),
     **dict.fromkeys(("float_type", "float_parsing", "decimal_type"), ("type", ("number",))),
@@ -42,8 +41,6 @@ _KINDS: dict[str, tuple[ProblemKind, tuple[str, ...]]] = {  # pydantic's name of
 _OTHER: tuple[ProblemKind, tuple[str, ...]] = ("other", ())
 _TEXT = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""  # a text as Python writes it
 _NOT_TEXT = frozenset({"integer", "number", "boolean"})
-# a third of the price of calling the class: wrong calls make several
-_make_problem: Callable[[tuple[Any, ...]], ArgumentProblem] = partial(tuple.__new__, ArgumentProblem)
 
 
 class SecondReading:
@@ -102,11 +99,9 @@ class SecondReading:
         return (found, notes) if isinstance(found, dict) else None
 
     def _check(self, data: dict[str, Any]) -> dict[str, Any] | list[ArgumentProblem]:
-        import pydantic_core
-
         try:
-            values = self._validate(pydantic_core.to_json(data), strict=True)
-        except pydantic_core.ValidationError as error:
+            values = self._validate(to_json(data), strict=True)
+        except ValidationError as error:
             return _list_problems(error, data)
         return {**self._defaults, **values} if self._defaults else values
 
@@ -123,7 +118,7 @@ def _list_problems(failed: ValidationError, data: dict[str, Any]) -> list[Argume
             expected = _read_choices(one["ctx"]["expected"])
         elif kind == "other":
             message = one["msg"].removeprefix("Value error, ").replace("Input should", "should", 1)[:120]
-        problems.append(_make_problem((path, kind, expected, one["input"], message)))
+        problems.append(ArgumentProblem(path, kind, expected, one["input"], message))
     return FlatProblems(problems) if is_flat else problems
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from functools import lru_cache
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from forge.core.arguments.almost_json import is_written, read_written
@@ -67,8 +66,7 @@ def are_all_known(inner: Mapping[str, Any], known: Collection[str], spec: ToolSp
     return all(fold_name(key) in spellings for key in inner)
 
 
-@lru_cache(maxsize=1_000)
-def _fold_names(names: tuple[str, ...]) -> frozenset[str]:
+def _fold_names(names: Iterable[str]) -> frozenset[str]:
     return frozenset(map(fold_name, names))
 
 
