@@ -135,7 +135,7 @@ def command(options: Options, prompt: str | None, **more: Any) -> int:
         raise click.UsageError('A durable run needs its task at once: forge run --durable "TASK"')
     if more["output_schema"] is not None and (prompt is None or durable):
         raise click.UsageError('--output-schema is for one task: forge run --output-schema FILE "TASK", not --durable.')
-    from forge.cli.running.chat_session import RunFlags  # the whole agent, which showing the help does without
+    from forge.cli.running.run_prompts import RunFlags  # the whole agent, which showing the help does without
 
     named = _parameter_source("session") is not ParameterSource.DEFAULT
     flags = RunFlags(
@@ -220,19 +220,19 @@ def _run_durably(options: Options, flags: Any, prompt: Any, **how: Any) -> int:
 
 
 def _run_task(options: Options, flags: Any, prompt: Any) -> int:
-    from forge.cli.running.chat_session import open_chat_session
+    from forge.cli.running.run_prompts import open_prompt_runner
     from forge.cli.terminal.keyboard import Keyboard, is_in_front
 
-    with open_chat_session(options, flags) as chat:
+    with open_prompt_runner(options, flags) as runner:
         answers = not flags.reads_stdin and sys.stderr.isatty() and not options.json
         if answers and is_in_front():
-            chat.hear_typed()
-        ending = chat.ask(prompt, wait=True)
-        while answers and ending.reason != "cancelled" and (answer := chat.next_typed()):
-            ending = chat.ask(answer, wait=True)  # a line that came after the last turn
+            runner.hear_typed()
+        ending = runner.ask(prompt, wait=True)
+        while answers and ending.reason != "cancelled" and (answer := runner.next_typed()):
+            ending = runner.ask(answer, wait=True)  # a line that came after the last turn
         while answers and ending.reason == "question" and (answer := Keyboard().message()):
-            ending = chat.ask(answer, wait=True)
-        chat.say_goodbye(ending)
+            ending = runner.ask(answer, wait=True)
+        runner.say_goodbye(ending)
         return ending.exit_code
 
 

@@ -1,4 +1,7 @@
-"""A conversation of one person with one agent: prompts, output, questions, interrupts, lines typed meanwhile."""
+"""Runs prompts of one person with one agent at the terminal: output, questions, interrupts, lines typed meanwhile.
+
+`forge run PROMPT` runs one; `chat` reads one after the other; `durable_run` uses its parts.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,7 @@ class RunFlags:
     reads_stdin: bool = False  # it carries prompts, so no one can be asked there
 
 
-class ChatSession:
+class PromptRunner:
     """Runs prompts of one session. It belongs to the person's thread; the agent works on the loop's thread."""
 
     def __init__(
@@ -86,7 +89,7 @@ class ChatSession:
     ) -> None:
         self.loop = loop
         self.workspace = project.workspace
-        self.servers = project.sources.servers  # open while the chat is
+        self.servers = project.sources.servers  # open while the agent is
         self.session = project.scope.session_id
         self.view = view
         self.agent = agent
@@ -324,7 +327,7 @@ def run_options(options: Options, flags: RunFlags, session: str, *, watch: bool 
 
 
 @contextmanager
-def open_chat_session(options: Options, flags: RunFlags) -> Iterator[ChatSession]:
+def open_prompt_runner(options: Options, flags: RunFlags) -> Iterator[PromptRunner]:
     """Opens everything that a run needs. Raises `Refusal` for input that cannot be used."""
     questions = Questions()
     at_terminal = sys.stdin.isatty() and sys.stderr.isatty() and not flags.reads_stdin
@@ -342,14 +345,14 @@ def open_chat_session(options: Options, flags: RunFlags) -> Iterator[ChatSession
         view = make_view(options, flags, agent)
         questions.screen = screen = Screen(view, broken=loop.cancel, plain=is_plain(options, flags))
         agent.activity.subscribe(screen.take)
-        chat = ChatSession(loop, view, project, agent, questions, screen)
-        chat.store, chat.chosen_model = store, flags.model
-        chat.invocation += _resume_flags(options, flags)
+        runner = PromptRunner(loop, view, project, agent, questions, screen)
+        runner.store, runner.chosen_model = store, flags.model
+        runner.invocation += _resume_flags(options, flags)
         is_watched = sys.stderr.isatty() and not (options.json or flags.quiet)
-        chat.writes_title = is_watched and project.configuration.agent.session_titles
+        runner.writes_title = is_watched and project.configuration.agent.session_titles
         with closing(screen), log_events(agent.activity, project.workspace, flags.audit, wanted=not flags.no_audit):
-            yield chat
-            chat.wait_for_title()
+            yield runner
+            runner.wait_for_title()
         if explained is not None:
             click.echo(explained.table(), err=True)
 
