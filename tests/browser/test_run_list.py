@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -159,4 +160,36 @@ async def test_answers_are_marked_filtered_and_taken_away_as_cases(own_console, 
     file = console.workspace / "cases.yaml"
     file.write_bytes(Path(await download.path()).read_bytes())
     assert [(case.name, case.prompt) for case in read_cases(file)] == [(runs[1], "say no")]
+    assert await page.title() != "owned"
+
+
+@pytest.mark.slow
+async def test_trends_are_shown_by_agent_model_tool_and_user_with_a_table_beneath_each_chart(own_console, tabs):
+    console = tabs.console = own_console()
+    run = console.begin("write it", call("file_write", path="a.txt", content="x"), "Done.")
+    question = console.question(run)
+    console.post(f"/api/questions/{question['id']}/answer", {"kind": "no"})
+    console.run_is(run, "finished")
+    ended = time.time()
+    store(console, stored("other", ended, user=HOSTILE, model="m:small", worked=7.0, agent="ops"))
+    page = await tabs.open("#/trends", fresh=True)
+    for name in ("By agent", "By model", "By user", "By tool"):
+        await expect(page.get_by_role("region", name=name, exact=True)).to_be_visible()
+    charts = page.locator("figure.chart")
+    await expect(charts).to_have_count(10)
+    await expect(page.locator(".chart-part > details")).to_have_count(10)
+    await page.get_by_label("Questions as a table").click()
+    table = page.get_by_role("region", name="Questions by day", exact=True)
+    await expect(table.get_by_role("row").nth(1)).to_contain_text("11")  # one asked, one refused
+    users = page.get_by_role("region", name="By user", exact=True)
+    await expect(users.get_by_role("row").filter(has_text=HOSTILE)).to_contain_text("7.0 s")
+    await users.get_by_role("link", name=HOSTILE).click()
+    await expect(page).to_have_url(re.compile("user=%3Cimg"))
+    await expect(page.get_by_label("User", exact=True)).to_have_value(HOSTILE)
+    await expect(page.get_by_role("img", name=re.compile("^Runs, last 14 days. Ended: today 1,"))).to_be_visible()
+    await page.go_back()
+    await expect(page.get_by_label("User", exact=True)).to_have_value("")
+    await expect(page.get_by_role("img", name=re.compile("^Runs, last 14 days. Ended: today 2,"))).to_be_visible()
+    await page.get_by_label("Agent", exact=True).select_option("ops")
+    await expect(page.get_by_role("img", name=re.compile("^Run duration.* p50: today 7.0 s,"))).to_be_visible()
     assert await page.title() != "owned"
