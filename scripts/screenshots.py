@@ -183,7 +183,11 @@ def _store_past(file: Path) -> None:
         spent = {"turns": 4, "calls": dice.randint(1, 14), "usage": usage, "seconds": worked}
         scope = {"user": dice.choice(["ada", "grace", ""])}
         result = {"text": "Done.", "reason": failure or "answer", "error": error, "cost": tokens * 4e-6}
-        row = {"id": f"run-{number:012x}", "agent": dice.choice(["parser", "parser", "reviewer"]), "queue": "default"}
+        row: dict[str, Any] = {
+            "id": f"run-{number:012x}",
+            "agent": dice.choice(["parser", "parser", "reviewer"]),
+            "queue": "default",
+        }
         row |= {
             "version": "0",
             "priority": 0,
@@ -196,7 +200,12 @@ def _store_past(file: Path) -> None:
         row |= {"cancelling": False, "result": result, "look": None, "waits": [], "waited": waited, **texts}
         ended.append({**row, **figures_of(scope, {**spent, "model": model}, result)})
         if waited:
-            question = {"run": row["id"], "call": "c", "tool": dice.choice(["bash", "file_edit"]), "digest": "d"}
+            question: dict[str, Any] = {
+                "run": row["id"],
+                "call": "c",
+                "tool": dice.choice(["bash", "file_edit"]),
+                "digest": "d",
+            }
             question |= {"id": f"q{number}", "request": {}, "asked": at - waited, "answered": at, "by": "console"}
             asked_for.append({**question, "answer": {"kind": dice.choice(["once", "once", "no"])}, "always": None})
         if number % 9 == 4:

@@ -237,6 +237,7 @@ async def test_figures_by_agent_model_tool_and_user(tmp_path, shared):
         assert told["series"]["questions"][0] == 0
         assert told["series"]["wait_p50"][0] is None
 
+        chosen: tuple[tuple[dict[str, Any], int, float | None], ...]
         chosen = (({"user": "bob"}, 2, None), ({"model": "m:large"}, 10, 5.0), ({"agent": "main"}, 2, None))
         for wanted, count, cost in chosen:
             found = (await console.get("/api/trends", days=3, **wanted))["series"]
