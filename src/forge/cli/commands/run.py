@@ -90,8 +90,8 @@ def command(options: Options, prompt: str | None, **more: Any) -> int:
     of JSON on the standard output, and the last line of a run is its run_finished event.
 
     If no rule allows a call, Forge asks at the terminal, and one key answers. Without a terminal the call is denied,
-    unless --yes approves it. A line that you type during the run is a message to the model, which sees it before its
-    next turn. Ctrl-C stops the run after its cleanup, a second Ctrl-C at once.
+    unless --yes approves it. What you type during the run is a message to the model, which sees it before its next
+    turn. Ctrl-C stops the run after its cleanup, a second Ctrl-C at once.
 
     The conversation is stored in the workspace: --session NAME continues it.
 
@@ -220,18 +220,14 @@ def _run_durably(options: Options, flags: Any, prompt: Any, **how: Any) -> int:
 
 
 def _run_task(options: Options, flags: Any, prompt: Any) -> int:
+    if not flags.reads_stdin and sys.stderr.isatty() and not options.json:
+        from forge.cli.running.chat import run_task  # pipes do without it
+
+        return run_task(options, flags, prompt)
     from forge.cli.running.run_prompts import open_prompt_runner
-    from forge.cli.terminal.keyboard import Keyboard, is_in_front
 
     with open_prompt_runner(options, flags) as runner:
-        answers = not flags.reads_stdin and sys.stderr.isatty() and not options.json
-        if answers and is_in_front():
-            runner.hear_typed()
         ending = runner.ask(prompt, wait=True)
-        while answers and ending.reason != "cancelled" and (answer := runner.next_typed()):
-            ending = runner.ask(answer, wait=True)  # a line that came after the last turn
-        while answers and ending.reason == "question" and (answer := Keyboard().message()):
-            ending = runner.ask(answer, wait=True)
         runner.say_goodbye(ending)
         return ending.exit_code
 

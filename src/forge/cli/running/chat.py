@@ -22,7 +22,8 @@ from forge.cli.options import Options
 from forge.cli.running.chat_commands import FOLDER, MoreCommands, fill_in, find_own_commands
 from forge.cli.running.run_prompts import PromptRunner, RunFlags, is_plain, open_prompt_runner
 from forge.cli.running.tool_names import describe_permissions
-from forge.cli.terminal.keyboard import Keyboard
+from forge.cli.terminal.exit_codes import Ending
+from forge.cli.terminal.keyboard import Keyboard, is_in_front
 from forge.cli.terminal.output import as_ascii
 from forge.cli.terminal.print_result import as_text, clip, harmless, table_lines
 from forge.core.arguments.names import near
@@ -91,6 +92,28 @@ def chat(options: Options, flags: RunFlags) -> int:
             return conversation.run_to_end()
 
 
+def run_task(options: Options, flags: RunFlags, prompt: str | Message) -> int:
+    """Runs one task for a person at a terminal: what is typed meanwhile, in an input line of its own, steers it."""
+    with open_prompt_runner(options, flags) as runner:
+        if not is_in_front():  # the terminal belongs to another program
+            return Chat(runner, Keyboard(), shows=True).run_task(prompt)
+        if not (can_edit_lines(options, flags) and is_installed("terminal")):
+            runner.hear_typed()
+            return Chat(runner, Keyboard(), shows=True).run_task(prompt)
+        from forge.cli.terminal.input_line import InputLine
+
+        conversation = Chat(runner, Keyboard(), shows=True)
+        history = state_directory(runner.workspace) / HISTORY if runner.store is not None else None
+        with InputLine(conversation, history) as line:
+            conversation.keyboard = line
+            runner.use_line(line)
+            code = conversation.run_task(prompt)
+            unsent = line.unsent()
+        if unsent:
+            _print_note(harmless(f"Not sent: {unsent}"))
+        return code
+
+
 def can_edit_lines(options: Options, flags: RunFlags) -> bool:
     """Returns whether the terminal can have an input line of its own; elsewhere lines are read as they come."""
     capable = os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("NO_COLOR")
@@ -104,7 +127,8 @@ class Chat:
     def __init__(self, runner: PromptRunner, keyboard: Reader, *, shows: bool) -> None:
         self.runner = runner
         self.keyboard = keyboard
-        self.code = 0
+        self.ending: Ending | None = None  # of the last run
+        self.waits = not keyboard.is_terminal  # for background work, before the next message is read
         self.shows = shows and keyboard.is_terminal
         self.prompts = ChatPrompts(runner, runner.servers)
         self.more = more = MoreCommands(runner)
@@ -112,7 +136,7 @@ class Chat:
             "/clear": self._printing(more.clear, "begin a new session"),
             "/context": self._printing(more.context, "what fills the model's window"),
             "/cost": self._printing(more.cost, "tokens and cost of this conversation"),
-            "/diff": self._printing(more.diff, "changes of files in this conversation"),
+            "/diff": self._printing(more.diff, "changes of files since this session began"),
             "/export": self._printing(more.export, "write the session to a file: /export NAME.md, or NAME.json"),
             "/mcp": self._printing(more.mcp, "MCP servers and their state"),
             "/model": self._printing(more.model, "show the model; /model NAME changes it"),
@@ -138,7 +162,31 @@ class Chat:
         if self.keyboard.is_terminal:
             self.runner.say_goodbye()
             return 0
-        return self.code
+        return self.ending.exit_code if self.ending is not None else 0
+
+    def run_task(self, prompt: str | Message) -> int:
+        """Runs one task, then what was typed meanwhile and came too late for it. Returns the exit code."""
+        self.waits = True
+        ending = self._ask(prompt)
+        with suppress(Quit):
+            while ending.reason != "cancelled":
+                text = self._next_queued()
+                if text is None and ending.reason == "question":
+                    text = self.keyboard.message()
+                if not text:
+                    break
+                self._receive(text)
+                ending = self.ending or ending
+        self.runner.say_goodbye(ending)
+        return ending.exit_code
+
+    def _ask(self, prompt: str | Message | None) -> Ending:
+        self.ending = self.runner.ask(prompt, wait=self.waits)
+        return self.ending
+
+    def _next_queued(self) -> str | None:
+        line = self.runner.line
+        return line.next_queued() if line is not None else self.runner.next_typed()
 
     # What the input line wants; on its thread.
 
@@ -213,7 +261,7 @@ class Chat:
             if isinstance(prompt, Message):
                 names = (f"{one.name} ({one.media_type}, {len(one.data):,} bytes)" for one in prompt.attachments)
                 _print_note(harmless(f"Attached: {', '.join(names)}"))
-            self.code = self.runner.ask(prompt, wait=not self.keyboard.is_terminal).exit_code
+            self._ask(prompt)
             return
         command = self.commands.get(word)
         if command is None:
@@ -243,7 +291,7 @@ class Chat:
         else:
             _print_note(harmless(text))
             prompt = quote_text(text, f"prompt {word[1:]}", rest)
-            self.code = self.runner.ask(prompt, wait=not self.keyboard.is_terminal).exit_code
+            self._ask(prompt)
         return True
 
     def greet(self) -> None:
@@ -306,7 +354,7 @@ class Chat:
         messages = self.runner.stored.conversation.messages
         last = messages[-1].role if messages else ""
         if unanswered_calls(messages) or last in ("user", "tool"):
-            self.code = self.runner.ask(None).exit_code
+            self._ask(None)
         else:
             _print_note("Nothing was stopped: type what to do next. /session lists other sessions.")
 

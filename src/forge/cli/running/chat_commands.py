@@ -30,6 +30,7 @@ from forge.permissions.questions import Decision, approve_all
 from forge.permissions.rules import Rule
 from forge.project.runs.sessions import new_name
 from forge.project.trust import is_trusted
+from forge.workspace.history.tracking import SessionState
 
 ASK, ACCEPT_EDITS, PLAN = "", "accept edits", "plan mode"
 MODES = (ASK, ACCEPT_EDITS, PLAN)
@@ -128,11 +129,11 @@ class MoreCommands:
         )
 
     def diff(self, _: str) -> Iterator[str]:
-        view = self.runner.view
-        diffs = view.diffs if isinstance(view, ForPeople) else []
-        yield from (colour_diff(harmless(one).rstrip("\n")) for one in diffs)
-        if not diffs:
-            yield "No tool has changed a file in this conversation."
+        changes = SessionState(self.runner.workspace).undo.session_diff(self.runner.session)
+        if not changes:
+            yield "No file differs from what it was before this session's tools changed it."
+            return
+        yield colour_diff(harmless(changes).rstrip("\n"))
 
     def export(self, rest: str) -> Iterator[str]:
         name = rest or f"{self.runner.session}.md"

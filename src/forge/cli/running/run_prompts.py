@@ -281,9 +281,18 @@ class Questions:
             async with self.typed.paused() if self.typed is not None else nullcontext():
                 started = time.monotonic()
                 try:
-                    return await ask_person(self.screen, request)
+                    return await ask_person(self.screen, request, self._keep)
                 finally:
                     self.waited += time.monotonic() - started
+
+    def _keep(self, typed: str) -> None:
+        """Keeps what was typed before a question appeared: in the input line, or as messages to the run."""
+        assert self.screen is not None
+        if self.screen.line is not None:
+            self.screen.line.add_typed(typed)
+        elif self.typed is not None:
+            for line in typed.split("\n"):
+                self.typed.take(line.strip())
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -295,11 +304,13 @@ class Questions:
                 self._running.clear()
 
 
-async def ask_person(screen: Screen, request: PermissionRequest) -> Answer:
-    """Asks at the terminal while nothing else is written there."""
+async def ask_person(
+    screen: Screen, request: PermissionRequest, keep: Callable[[str], None] = lambda typed: None
+) -> Answer:
+    """Asks at the terminal while nothing else is written there. `keep` gets what was typed before."""
     async with screen.hold(), screen.line.suspended() if screen.line is not None else nullcontext():
         try:
-            answer = await ask_on_terminal(request, plain=screen.plain)
+            answer = await ask_on_terminal(request, plain=screen.plain, keep=keep)
         except asyncio.CancelledError:
             click.echo(err=True)  # the question stays; what follows begins on a line of its own
             raise
@@ -500,9 +511,10 @@ class TypedMessages:
         while typed := await read_typed():
             *lines, rest = (rest + typed).split(b"\n")
             for line in lines:
-                self._take(line.decode("utf-8", "replace").strip())
+                self.take(line.decode("utf-8", "replace").strip())
 
-    def _take(self, line: str) -> None:
+    def take(self, line: str) -> None:
+        """Sends a line to the run; a command waits for the prompt."""
         if not line:
             return
         if line.startswith("/"):
