@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -17,7 +18,9 @@ from typing import NamedTuple
 
 from forge.core.context import Scope
 from forge.core.messages import ToolCall
-from forge.permissions.policy import Rules, rules
+from forge.permissions.gate import TrialMode
+from forge.permissions.policy import PermissionRequest, Rules, rules
+from forge.permissions.questions import Answer
 from forge.pipeline import standard_executor
 from forge.process.running.run import find_tier
 from forge.tools.bash import Bash
@@ -32,12 +35,20 @@ DRAWN = 300
 SEED = 38
 MARKS = ROOT / "scores" / "shell_marks.json"
 EVERYDAY_OF_OTHERS = "NL2Bash lines that only read, run unasked"
+QUESTIONS = (
+    "NL2Bash lines that ask without trial runs",
+    "NL2Bash lines that ask with trial runs",
+    "NL2Bash lines that ask with trial runs and `allow effects write **`",
+    "NL2Bash lines with an effect that no rule allows and no one was asked about",
+)
 NOTES = (
     "The 300 lines of NL2Bash are drawn by a fixed seed from its distinct lines. Each was marked by hand before it was"
     " judged: `reads` (it only reads the workspace or the system's programs), `outside` (it reads something else, such"
     " as `/home` or the network's state, so it asks), `changes` (it writes, starts unknown programs or uses the"
     " network), `broken` (no shell runs it). Only the marks are stored, by digest. Set `NL2BASH` to a clone of the"
     " repository; without it, the row keeps its last figure.",
+    "Questions with trial runs: each line runs in a fresh copy of one tree, offline, and every question is answered"
+    " with no. An effect counts if a file of the workspace changes and no rule allows it, or anything beside it.",
     "A tricky line has an effect if a file, a mode or a time in the workspace or beside it changes, if something"
     " arrives in a FIFO of the workspace, or if a connection reaches a port of the machine.",
 )
@@ -67,6 +78,7 @@ def run() -> Score:
             Row(f"own everyday lines, run unasked, {tier}", len(everyday) - len(asked), len(everyday), "", asked)
         )
     rows.append(judge_others(tiers[0]))
+    rows += judge_trials()
     return Score("shell", SOURCE, MEASURES, rows, notes=NOTES)
 
 
@@ -83,6 +95,60 @@ def judge_others(tier: str) -> Row:
     wrong = [one.line for one in reading if one.asked]
     wrong += [f"{one.line}: it had an effect: {one.effect}" for one in outcomes if one.effect]
     return Row(EVERYDAY_OF_OTHERS, sum(not one.asked for one in reading), len(reading), "", wrong)
+
+
+def judge_trials() -> list[Row]:
+    """Counts the questions about the lines of NL2Bash, each in a copy of one tree, and effects that no one allowed.
+
+    Every question is answered with no. Without the data set, returns the rows of the last run.
+    """
+    lines = _draw_lines()
+    if not lines:
+        return [row for row in _rows_before() if row.measure in QUESTIONS]
+    before = asyncio.run(_count_questions(lines, rules(), "off"))
+    after = asyncio.run(_count_questions(lines, rules(), "auto"))
+    allowed = asyncio.run(_count_questions(lines, rules("allow effects write **"), "auto"))
+    bad = [f"{one.line}: {one.effect}" for outcomes in (before, after) for one in outcomes if one.effect]
+    bad += [f"{one.line}: {one.effect}" for one in allowed if one.effect.startswith("beside")]
+    counts = [sum(one.asked for one in outcomes) for outcomes in (before, after, allowed)]
+    rows = [
+        Row(name, number, len(lines), "", [], fewer_is_better=True)
+        for name, number in zip(QUESTIONS[:3], counts, strict=True)
+    ]
+    return [*rows, Row(QUESTIONS[3], len(bad), len(lines), "", bad, fewer_is_better=True)]
+
+
+async def _count_questions(lines: Sequence[str], policy: Rules, trial: TrialMode) -> list[Outcome]:
+    asked: list[str] = []
+
+    async def refuse(request: PermissionRequest) -> Answer:
+        asked.append(request.target)
+        return Answer.NO
+
+    outcomes = []
+    executor = standard_executor([Bash(sandbox="bubblewrap")], policy=policy, approve=refuse, trial=trial)
+    with tempfile.TemporaryDirectory() as folder:
+        whole = Path(folder) / "whole"
+        make_place(whole)
+        (whole / "pipe").unlink()  # a trial that touches it is offered outside
+        place = Path(folder) / "run" / "workspace"
+        shutil.copytree(whole, place, symlinks=True)
+        states = _states(place.parent)
+        for line in lines:
+            scope = Scope(session_id=f"scores {line}", workspace=place)
+            count = len(asked)
+            await executor.execute(ToolCall("bash", {"command": line, "timeout": 5}), scope)
+            after = _states(place.parent)
+            changed = sorted(str(path) for path in states.keys() | after.keys() if states.get(path) != after.get(path))
+            effect = ""
+            if changed:
+                where = "beside the workspace" if any(not one.startswith(f"{place}/") for one in changed) else "changed"
+                effect = f"{where} {changed[0]}"
+                shutil.rmtree(place.parent, ignore_errors=True)
+                shutil.copytree(whole, place, symlinks=True)
+                states = _states(place.parent)
+            outcomes.append(Outcome(line, len(asked) > count, effect))
+    return outcomes
 
 
 def digest(line: str) -> str:
@@ -121,7 +187,7 @@ def run_lines(lines: Sequence[str], tier: str, *policy: str) -> list[Outcome]:
 async def _run_all(
     lines: Sequence[str], place: Path, tool: Bash, policy: Rules, server: socket.socket
 ) -> list[Outcome]:
-    executor = standard_executor([tool], policy=policy)
+    executor = standard_executor([tool], policy=policy, trial="off")  # what the read-only sandbox alone saves
     scope = Scope(session_id=f"scores {place}", workspace=place)
     pipe = os.open(place / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     outcomes = []

@@ -17,6 +17,7 @@ EXPECTED = {
     "with_langchain.py": ["tool: HELLO", "denied by the rule", "Said, not written."],
     "with_openai_agents.py": ["42", "denied by the rule"],
     "with_pydantic_ai.py": ["called deploy", "Good morning, a!", "denied by the rule"],
+    "trial_run.py": ["$ rm old.txt; echo 2 > new.txt", "old.txt"],
     "tour.py": [
         "316912650057057350374175801344",
         "repaired: Count → count",

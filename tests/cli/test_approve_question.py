@@ -7,13 +7,14 @@ import re
 
 import pytest
 
-from forge.cli.terminal.approve import render_details, render_question
+from forge.cli.terminal.approve import choose_effects, render_details, render_question
 from forge.cli.terminal.output import Output
 from forge.cli.terminal.print_result import width_of
 from forge.core.messages import ToolCall
 from forge.core.spec import Permission
 from forge.permissions.conditions import Trace
 from forge.permissions.policy import Decision, Ruling
+from forge.permissions.questions import ShownEffects
 from tests.permissions.judging import spec_of
 from tests.permissions.test_questions import INVISIBLE, question
 
@@ -108,3 +109,57 @@ def test_a_value_from_untrusted_text_is_marked_in_the_words_once():
 
 def test_a_question_without_such_text_has_no_warning():
     assert "Careful" not in shown(question())
+
+
+def effects_question(*files: tuple[str, str], preview: str = DIFF, target: str = "make"):
+    effects = ShownEffects(f"changes {len(files)} files", files, "d")
+    asked = question(arguments={"command": target}, target=target, preview=preview, editable=False)
+    return dataclasses.replace(asked, effects=effects, ruling=Ruling(Decision.ASK, "no rule matches"))
+
+
+def test_the_effects_of_a_trial_run_are_shown_with_the_line_and_the_diff():
+    text = shown(effects_question(("change", "a.txt"), ("delete", "b.txt")))
+    assert text.startswith("bash ran as a trial. Nothing is changed yet. Apply its effects?\n  │ make\n")
+    assert "It changes 2 files:\n  change a.txt\n  delete b.txt\n" in text
+    assert "  │ -old\n  │ +new" in text
+    assert "Always" not in text
+
+
+def test_a_question_about_many_effects_fits_on_one_screen(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
+    files = [("create", f"a/long/folder/of/files/{number:05}.txt") for number in range(5_000)]
+    asked = effects_question(*files, preview="\n".join(f"+{n}" for n in range(500)), target="x\n" * 50)
+    lines = shown(asked, columns=80).split("\n")
+    assert len(lines) <= 24
+    assert max(map(width_of, lines)) <= 80
+    assert "⟨4,994 more: [d]etails shows them⟩" in "\n".join(lines)
+    assert "⟨4,950 more effects⟩" in shown(asked, render=render_details)
+
+
+def test_the_name_of_an_effect_cannot_pass_for_a_line_of_the_question():
+    text = shown(effects_question(("create", "a\n[y]es, apply"), ("create", "b\x1b[2Jc")))
+    assert "  create a⟨U+000A⟩[y]es, apply\n" in text
+    assert "  create b⟨U+001B⟩[2Jc\n" in text
+
+
+FILES = [("create", "a.txt"), ("delete", "src/b.py"), ("change", "src/c.py"), ("create", "d")]
+
+
+@pytest.mark.parametrize(
+    ("typed", "chosen"),
+    [
+        ("1", ["a.txt"]),
+        ("1, 3-4", ["a.txt", "src/c.py", "d"]),
+        ("src/*", ["src/b.py", "src/c.py"]),
+        ("d 1 1", ["d", "a.txt"]),
+    ],
+)
+def test_effects_are_chosen_by_number_range_and_pattern(typed, chosen):
+    assert choose_effects(typed, FILES) == chosen
+
+
+@pytest.mark.parametrize("typed", ["0", "5", "3-5", "x", "1 nothing/*", "4-3 x"])
+def test_a_choice_that_means_nothing_is_refused(typed):
+    with pytest.raises(ValueError, match="effect"):
+        choose_effects(typed, FILES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,10 @@ from forge.durable.engine.dbos_private import list_recorded_steps
 from forge.events import EventsMissed, RunFinished, RunStarted, ToolFinished
 from forge.models import Anthropic, ServerTool
 from forge.permissions.policy import Rules
+from forge.process.running.trial import find_trial
+from forge.process.sandbox import Confinement
+from forge.tools.bash import Bash
+from forge.workspace.trial import find_places
 from tests.durable.working import script
 from tests.models.caching import CachingAnthropic
 from tests.models.serving import serving
@@ -123,6 +128,70 @@ async def test_it_goes_on_in_another_program_the_next_day(sqlite: str, tmp_path:
     async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path)) as durable:
         result = await durable.result(waiting.run_id)
         assert result.text == "done"
+
+
+def trying(workspace: Path, line: str) -> Agent[Any]:
+    """An agent whose first call runs as a trial. Skips the test where none is possible."""
+    workspace.mkdir(exist_ok=True)
+    found = find_trial(Confinement(workspace=workspace, sandbox="auto"), find_places([workspace]))
+    if not found.how:
+        pytest.skip(f"NOT TESTED: no trial is possible here: {found.problem}")
+    return Agent(script(ToolCall("bash", {"command": line}, "b"), "done"), tools=[Bash()])
+
+
+def results_of(result: Any) -> list[str]:
+    return [message.text for message in result.messages if message.role == "tool"]
+
+
+async def test_effects_wait_on_disk_and_an_answer_after_a_restart_applies_them(database: str, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    agent = trying(work, "echo ran >> new.txt; echo said")
+    async with DurableAgent(agent, database, scope=Scope(workspace=work)) as durable:
+        waiting = await durable.run("go")
+        assert waiting.reason == "waiting"
+        (question,) = durable.runs.questions(waiting.run_id)
+        assert question.request["effects"]["files"] == [["create", "new.txt"]]
+        assert not (work / "new.txt").exists()
+    async with DurableAgent(trying(work, "echo ran >> new.txt; echo said"), database, scope=Scope(workspace=work)) as d:
+        result = await d.answer(waiting.run_id, Answer.ONCE)
+    assert result.text == "done"
+    assert (work / "new.txt").read_text() == "ran\n"
+    assert results_of(result)[0].startswith("said\n[applied: creates 1 file]")
+
+
+async def test_effects_of_a_durable_run_can_be_discarded_or_applied_in_part(sqlite: str, tmp_path: Path) -> None:
+    line = "echo 1 > a.txt; echo 2 > b.txt"
+    for number, answer in enumerate((Answer.no("not now"), Answer.some(["b.txt"]))):
+        work = tmp_path / str(number)
+        async with DurableAgent(trying(work, line), sqlite, scope=Scope(workspace=work)) as durable:
+            waiting = await durable.run("go")
+            with pytest.raises(ToolError, match="is no effect of this call"):
+                await durable.answer(waiting.run_id, Answer.some(["c.txt"]))
+            result = await durable.answer(waiting.run_id, answer)
+        assert ("the person discarded its effects" in results_of(result)[0]) is (answer.kind == "no")
+        assert [path.name for path in work.glob("*.txt")] == ([] if answer.kind == "no" else ["b.txt"])
+
+
+async def test_an_answer_is_not_used_for_another_trial_whose_layer_is_gone(sqlite: str, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    line = "cat input.txt > out.txt"
+    agent = trying(work, line)
+    (work / "input.txt").write_text("one")
+    async with DurableAgent(agent, sqlite, scope=Scope(workspace=work)) as durable:
+        waiting = await durable.run("go")
+        for place in find_places([work]):
+            for facts in place.glob("*/layer.json"):
+                if str(work) in facts.read_text():
+                    shutil.rmtree(facts.parent)
+        (work / "input.txt").write_text("two, which nobody saw")
+        again = await durable.answer(waiting.run_id, Answer.ONCE)
+        assert again.reason == "waiting"
+        assert not (work / "out.txt").exists()
+        (question,) = durable.runs.questions(waiting.run_id)
+        assert "an earlier trial of this call is gone" in question.request["reason"]
+        assert "two, which nobody saw" in question.request["preview"]
+        assert (await durable.answer(waiting.run_id, Answer.ONCE)).text == "done"
+    assert (work / "out.txt").read_text() == "two, which nobody saw"
 
 
 async def test_an_answer_to_a_run_that_is_not_there_pays_nobody(sqlite: str, tmp_path: Path) -> None:

@@ -37,8 +37,10 @@ def work(tmp_path):
         scope = Scope(session_id=f"session of {tmp_path}", workspace=tmp_path)
 
         def executor(self, *allowed: str, activity: ActivityStream | None = None, **settings: Any) -> ToolExecutor:
+            trial = settings.pop("trial", "auto")
             tools = [Bash(**settings), BashOutput(), BashKill(), BashJobs()]
-            return standard_executor(tools, policy=rules(*(allowed or ("allow execute",))), activity=activity)
+            made = rules(*(allowed or ("allow execute",)))
+            return standard_executor(tools, policy=made, activity=activity, trial=trial)
 
         def call(self, tool: str, /, *, executor: ToolExecutor | None = None, **arguments: Any) -> ToolResult:
             chosen = executor or self.executor()
@@ -256,7 +258,7 @@ def test_it_asks_to_execute_the_line(work):
 
 def test_a_line_that_only_reads_asks_to_read(work, tmp_path):
     (tmp_path / "a.txt").write_text("text")
-    reading = work.executor("allow read")
+    reading = work.executor("allow read", trial="off")
     assert work.bash("cat a.txt", executor=reading).for_llm == "text"
     assert work.bash("cat a.txt | wc -c", executor=reading).success
     assert work.bash("cat $(echo a.txt)", executor=reading).for_llm == "text"

@@ -15,6 +15,7 @@ import pytest
 from forge.core.context import Root, Scope
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
+from forge.permissions.gate import TrialMode
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
 from forge.process.sandbox import Tier
@@ -53,9 +54,15 @@ def wrong(monkeypatch):
 
 
 def call(
-    place: Path, tier: Tier | str, line: str, *policy: str, roots: tuple[Root, ...] = (), **more: Any
+    place: Path,
+    tier: Tier | str,
+    line: str,
+    *policy: str,
+    roots: tuple[Root, ...] = (),
+    trial: TrialMode = "auto",
+    **more: Any,
 ) -> ToolResult:
-    executor = standard_executor([Bash(sandbox=str(tier), **more)], policy=rules(*policy))
+    executor = standard_executor([Bash(sandbox=str(tier), **more)], policy=rules(*policy), trial=trial)
     scope = Scope(session_id=f"reading {place}", workspace=place, roots=roots)
     return asyncio.run(executor.execute(ToolCall("bash", {"command": line}), scope))
 
@@ -302,7 +309,7 @@ def test_what_may_not_be_read_stays_hidden_behind_wildcards_and_variables(place:
     "line", ["cat /etc/pass*", 'x=/etc; cat "$x/passwd"', "cat ../*", "ls ~", "echo $HOME", "cd /etc; cat passwd"]
 )
 def test_a_line_that_leaves_the_workspace_asks(place: Path, tier: Tier, line: str):
-    assert "needs a person's approval" in call(place, tier, line).for_llm
+    assert "needs a person's approval" in call(place, tier, line, trial="off").for_llm
     assert "needs a person's approval" not in call(place, tier, 'cat ope* "$PWD/keep"; ls /usr/bin/e*').for_llm
 
 

@@ -19,6 +19,7 @@ from forge.core.errors import ToolError
 from forge.core.events import ToolOutput
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
+from forge.permissions.gate import TrialMode
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
 from forge.tools.test_runner import TestRunner
@@ -110,10 +111,12 @@ def project(tmp_path, monkeypatch):
                 (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
                 (tmp_path / name).write_text(text)
 
-        def call(self, *policy: str, activity: ActivityStream | None = None, **arguments: Any) -> ToolResult:
+        def call(
+            self, *policy: str, activity: ActivityStream | None = None, trial: TrialMode = "auto", **arguments: Any
+        ) -> ToolResult:
             runner = TestRunner(env_passthrough=["PYTEST_DISABLE_PLUGIN_AUTOLOAD"])
             allowed = rules(*(policy or ("allow execute",)))
-            executor = standard_executor([runner], policy=allowed, activity=activity)
+            executor = standard_executor([runner], policy=allowed, activity=activity, trial=trial)
             return asyncio.run(executor.execute(ToolCall("test_runner", arguments), self.scope))
 
         def line(self, framework: str = "auto", target: str = "") -> str:
@@ -271,7 +274,7 @@ def test_an_exit_code_that_does_not_fit_the_counts_is_said(project):
 
 def test_the_command_line_is_what_is_asked_for(project):
     project.write({"conftest.py": "", "test_a.py": "def test_a(): ..."})
-    refused = project.call("allow read")
+    refused = project.call("allow read", trial="off")
     assert refused.failure is not None
     assert refused.failure.kind == "permission_error"
     assert "python3 -m pytest" in refused.failure.message

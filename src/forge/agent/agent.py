@@ -60,7 +60,7 @@ from forge.core.result import ToolResult
 from forge.core.secrets import Secrets, secrets_of
 from forge.core.tool import PlainFunction, Tool, explain_unavailable
 from forge.models.vendors import find_model
-from forge.permissions.gate import PolicyGate
+from forge.permissions.gate import PolicyGate, TrialMode
 from forge.permissions.labels.settings import LabelSettings
 from forge.permissions.questions import Approver, Policy, nobody
 from forge.pipeline import standard_steps
@@ -102,6 +102,7 @@ class AgentSettings(TypedDict, total=False):
     guard: SessionGuard | None
     code_mode: bool
     labels: LabelSettings | bool
+    trial: TrialMode
     choose_tools: ChooseTools | None
     trace_content: bool
     server_tools: Sequence[ServerTool]
@@ -182,6 +183,8 @@ class Agent(Generic[OutputT, DepsT]):
         guard: checks prompts and answers, such as a project's guardrails.
         code_mode: True: the model gets one tool, `run_code`, and calls the others from scripts. Needs the extra "code".
         labels: requires approval for calls that take values from untrusted text or send private data. False: off.
+        trial: "auto": where only the default asks about a program, it runs as a trial if that is possible here, and the
+            rules judge its effects; "always": programs that rules allow, too; "off": never.
         server_tools: tools that the provider runs itself, such as its web search; see `ServerTool`. The rules decide
             when a run begins whether each is offered.
         choose_tools: returns the names of the tools that the model gets in a turn, from a `TurnContext`. It may be
@@ -234,7 +237,7 @@ class Agent(Generic[OutputT, DepsT]):
         self.guard = settings.get("guard")
         secrets = settings.get("secrets", ())
         self.secrets = secrets if isinstance(secrets, Secrets) else Secrets(secrets)
-        self.gate = PolicyGate(policy, approve, settings.get("labels", True))
+        self.gate = PolicyGate(policy, approve, settings.get("labels", True), settings.get("trial", "auto"))
         make_steps = settings.get("steps", standard_steps)
         if settings.get("trace_content"):
             make_steps = add_content(make_steps)
@@ -375,6 +378,7 @@ class Agent(Generic[OutputT, DepsT]):
                 policy if policy is not None else other.gate.policy,
                 approve if approve is not None else other.gate.approve,
                 other.gate.labels or False,
+                other.gate.trial,
             )
             other.steps = other._hooks.add_to(other._make_steps(other.gate, other.secrets), other.secrets)
         if tools is not None:

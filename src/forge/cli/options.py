@@ -36,13 +36,19 @@ class Options(NamedTuple):
     dev: bool
     json: bool
     debug: bool
+    trial: Any = None  # off, auto or always
 
     def for_project(self) -> RunOptions:
         """Returns the flags with which a project is loaded."""
         from forge.project.project import RunOptions  # the whole agent, which showing the help does without
 
         return RunOptions(
-            workspace=self.workspace, config=self.config, policy=self.policy, session=self.session, dev=self.dev
+            workspace=self.workspace,
+            config=self.config,
+            policy=self.policy,
+            session=self.session,
+            dev=self.dev,
+            trial=self.trial,
         )
 
 
@@ -71,6 +77,11 @@ _FLAGS: dict[str, Callable[[Any], Any]] = {
         show_default=True,
         callback=_session,
         help="Session of the call.",
+    ),
+    "trial": click.option(
+        "--trial",
+        type=click.Choice(["off", "auto", "always"]),
+        help="Whether programs run as trials, whose effects are judged and shown. Default: `trial` in forge.yaml.",
     ),
     "dev": click.option("--dev", is_flag=True, help="Include the development tools."),
     "json": click.option("--json", is_flag=True, help="Print JSON, on one line."),

@@ -17,6 +17,7 @@ from forge.project.runs.durable_runs import build_request
 BRIEF = 400  # characters of a prompt or an answer in a list
 LONGEST_TEXT = 100_000
 MOST_UP = 50  # runs above one
+MOST_EFFECTS = 1_000  # of a trial run that a page lists
 RERUN_OF = "rerun_of"  # in a run's scope: the run that it repeats
 
 
@@ -98,6 +99,7 @@ def question_shape(
         "personal": bool(request.get("personal", False)),
         "form": request.get("form"),
         "result": request.get("result"),
+        "effects": _effects_shape(request.get("effects")),
         "schema": tool.spec.parameters if tool is not None else None,
         "shown": text,
         "asked": question.asked,
@@ -105,6 +107,14 @@ def question_shape(
         "status": "answered" if question.answer is not None else "over" if run.is_over else "open",
         "answer": _answer(question),
     }
+
+
+def _effects_shape(effects: Any) -> dict[str, Any] | None:
+    """Returns the effects of a trial run that the question is about; None for other questions."""
+    if not isinstance(effects, dict):
+        return None
+    files = [{"kind": str(kind), "path": str(path)} for kind, path in effects.get("files", ())]
+    return {"summary": str(effects.get("summary", "")), "files": files[:MOST_EFFECTS], "total": len(files)}
 
 
 def _trace_shape(trace: Any) -> dict[str, str]:

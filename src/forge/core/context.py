@@ -194,6 +194,22 @@ class Scope(_HeldDirectories):
         return made
 
 
+class TrialNeeds(NamedTuple):
+    """What a trial run of a call needs to know of its tool.
+
+    Args:
+        sandbox: the sandbox that the tool wants for its program.
+        network: True: the program may use the network, so what it sends cannot be discarded.
+
+    Example:
+        >>> TrialNeeds("auto").network
+        False
+    """
+
+    sandbox: str | bool = "auto"
+    network: bool = False
+
+
 class Gate(Protocol):
     """Decides whether a call may do something to a target. Raises `ToolError` if not."""
 
@@ -229,6 +245,7 @@ class Runnable(Protocol):
     def targets(self, arguments: Mapping[str, Any]) -> list[str] | None: ...
     def is_irreversible(self, arguments: Mapping[str, Any]) -> bool: ...
     def introduce(self) -> str: ...
+    def trial_needs(self, arguments: Mapping[str, Any]) -> TrialNeeds | None: ...
     async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str: ...
     async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult: ...
     def _argument_key(self, name: str) -> str: ...

@@ -48,7 +48,7 @@ from forge.core.check_definition import (
     with_titles,
     wrap_invoke,
 )
-from forge.core.context import Scope, ToolContext
+from forge.core.context import Scope, ToolContext, TrialNeeds
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.extras import find_missing, missing_extra
 from forge.core.plain_values import plain
@@ -300,6 +300,12 @@ class Tool(TypedTool[NeedsT]):
         """Returns the targets of a call where they differ from the parameters named as `target`; otherwise None."""
         return None
 
+    def trial_needs(self, arguments: Mapping[str, Any]) -> TrialNeeds | None:
+        """Returns what a trial run of a call needs; None if it cannot be tried. The tool then confines its program by
+        the trial of its gate.
+        """
+        return None
+
     def is_irreversible(self, arguments: Mapping[str, Any]) -> bool:
         """Returns whether this call cannot be undone; `irreversible` in the spec says it of every call."""
         return False
@@ -522,6 +528,9 @@ class DeferredTool(Tool):
 
     async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
         return await self._initialise_now().preview_call(arguments, ctx)
+
+    def trial_needs(self, arguments: Mapping[str, Any]) -> TrialNeeds | None:
+        return self._initialise_now().trial_needs(arguments)
 
     @property
     def reconciles(self) -> bool:
@@ -794,6 +803,9 @@ class ReshapedTool(Tool):
 
     async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
         return await self.original.preview_call(self._translate(arguments), ctx)
+
+    def trial_needs(self, arguments: Mapping[str, Any]) -> TrialNeeds | None:
+        return self.original.trial_needs(self._translate(arguments))
 
     def note_intent(self, arguments: Mapping[str, Any], ctx: ToolContext) -> Mapping[str, Any]:
         return self.original.note_intent(self._translate(arguments), ctx)

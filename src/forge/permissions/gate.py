@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 from forge.core.context import Gate, ToolContext, entered
@@ -17,7 +17,14 @@ from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.core.tool import Tool
 from forge.permissions.labels.settings import LabelSettings, current_provenance
-from forge.permissions.policy import JudgedRequest, Rules, copy_arguments, judge_call, rules
+from forge.permissions.policy import (
+    JudgedRequest,
+    Rules,
+    copy_arguments,
+    is_replaced_by_trial,
+    judge_call,
+    rules,
+)
 from forge.permissions.questions import (
     Answer,
     Approver,
@@ -33,8 +40,14 @@ from forge.permissions.questions import (
     strictest,
 )
 from forge.permissions.remember import RememberedAnswer, RememberedAnswers, fingerprint, make_memory
-from forge.permissions.targets import Opaque, Scalar, identity, text_of
+from forge.permissions.targets import CallJudge, Opaque, Scalar, identity, text_of
 from forge.permissions.targets.hosts import pattern_of
+
+if TYPE_CHECKING:  # it loads what only calls of programs need
+    from forge.permissions.trial import Trial
+    from forge.process.sandbox.layout import Confinement
+
+TrialMode = Literal["off", "auto", "always"]
 
 # The gate of one call, as its tool and the steps see it, for any kind of gate.
 
@@ -53,6 +66,7 @@ class CallGate:
     edited: Mapping[str, Any] | None = None  # the arguments that run instead of those of the model
     feedback: Sequence[str] = ()  # words that came with a yes
     policy: Policy | None = None
+    trial: Trial | None = None  # the call runs as a trial: its program must be confined by it
 
     async def require(self, ctx: ToolContext, permission: Permission, target: str) -> None:
         """Raises `ToolError` if the permission is refused."""
@@ -74,6 +88,10 @@ class CallGate:
     async def ask(self, ctx: ToolContext, request: PermissionRequest) -> Answer:
         """Puts a question of the tool's own to the person who is asked about its calls."""
         return Answer.no(by="nobody")
+
+    async def ask_outside(self, ctx: ToolContext, reason: str) -> ToolContext:
+        """Asks about a call that cannot be tried after all. Returns the context to run it with."""
+        raise NotImplementedError
 
     async def fill_form(self, ctx: ToolContext, message: str, form: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Puts a form of the tool's own to the person. Returns the answer; None if it was declined."""
@@ -185,6 +203,9 @@ class Grant(_AsksThroughGate):
     review: bool = False  # a person wants to see the result first
     edited: Mapping[str, Any] | None = None  # what runs instead of what the model sent
     feedback: list[str] = field(default_factory=list)  # the person's words with a yes, and what hooks add
+    may_try: bool = False  # who runs the call settles a trial
+    trial: Trial | None = None
+    outside: str = ""  # why the call is no longer tried
 
     judges = True
 
@@ -197,6 +218,10 @@ class Grant(_AsksThroughGate):
 
     def judge(self, ctx: ToolContext, permission: Permission | None = None, target: str = "") -> Ruling:
         return self.gate.judge_for(ctx, self, (permission, target) if permission else None)
+
+    async def ask_outside(self, ctx: ToolContext, reason: str) -> ToolContext:
+        self.trial, self.outside = None, reason
+        return (await self.gate.ask_until_approved(ctx, self)).replace(gate=self)
 
     async def show_result(self, ctx: ToolContext, result: ToolResult) -> ToolResult:
         return await self.gate.review(ctx, result) if self.review and not result.pending else result
@@ -223,6 +248,8 @@ class PolicyGate:
         policy: the policy; by default reading is allowed and the rest asks.
         approve: answers what asks.
         labels: follows untrusted and private text into later calls of a run; False: not at all.
+        trial: "auto": where only the default asks about a program, it runs as a trial, and its effects are judged, if
+            that is possible here; "always": programs that rules allow, too; "off": never.
 
     Example:
         >>> steps = standard_steps(PolicyGate(rules("allow read")))
@@ -235,8 +262,10 @@ class PolicyGate:
         policy: Policy | None = None,
         approve: Approver | None = nobody,
         labels: LabelSettings | bool = True,
+        trial: TrialMode = "auto",
     ) -> None:
         self.labels = LabelSettings() if labels is True else labels or None
+        self.trial = check_trial_mode(trial)
         self._policy = rules() if policy is None else policy
         self.approve = nobody if approve is None else approve
         self._remembered = RememberedAnswers()
@@ -265,12 +294,13 @@ class PolicyGate:
         """Requires one permission, on its own. Raises `ToolError` if it is refused."""
         await self.ask_until_approved(ctx, Grant(self), (permission, text_of(target)))
 
-    async def authorize(self, ctx: ToolContext) -> ToolContext:
+    async def authorize(self, ctx: ToolContext, *, may_try: bool = False) -> ToolContext:
         """Judges all that a call declares. Returns the context to run with, whose gate is the call's `Grant`.
 
         Any deny refuses it before anyone is asked; all that asks is one question. Raises `ToolError` if it is refused.
+        `may_try`: the caller settles the `trial` that the grant may have, with `run_trial`.
         """
-        grant = Grant(self)
+        grant = Grant(self, may_try=may_try)
         return (await self.ask_until_approved(ctx, grant)).replace(gate=grant)
 
     def judge(self, ctx: ToolContext, permission: Permission | None = None, target: str = "") -> Ruling:
@@ -316,6 +346,8 @@ class PolicyGate:
         """Judges like `judge`, and allows what `grant` already holds."""
 
         def rule_on(found: JudgedRequest) -> Ruling:
+            if grant.trial is not None and is_replaced_by_trial(found.permission, found.ruling):
+                return Ruling(Decision.ALLOW, "it runs as a trial")
             if found.ruling.decision is Decision.ASK and self._is_granted(ctx, grant, _make_need(ctx, found)):
                 return Ruling(Decision.ALLOW, "a person already allowed it")
             return found.ruling
@@ -354,11 +386,44 @@ class PolicyGate:
                     ctx.spec, ctx.call, ctx.arguments, found.permission, found.target, ctx.scope
                 )
                 raise denial(request, found.ruling)
-            if found.ruling.decision is Decision.ASK:
-                need = _make_need(ctx, found)
-                if not self._is_granted(ctx, grant, need):
-                    needs.append(need)
+            need = self._find_need(ctx, grant, found)
+            if need is not None and not self._is_granted(ctx, grant, need):
+                needs.append(need)
         return needs
+
+    def _find_need(self, ctx: ToolContext, grant: Grant, found: JudgedRequest) -> PermissionNeed | None:
+        """Returns what a person must be asked about; None if nothing asks, or a trial run replaces the question."""
+        is_replaced = is_replaced_by_trial(found.permission, found.ruling)
+        is_always = self.trial == "always" and found.permission is Permission.EXECUTE
+        reason = grant.outside
+        if (is_replaced or is_always) and grant.trial is None and grant.may_try and not reason:
+            planned = self._plan_trial(ctx, str(found.target))
+            reason = planned if isinstance(planned, str) else ""
+            grant.trial = None if isinstance(planned, str) else planned
+            reason = reason or ("no trial is possible here" if is_always and grant.trial is None else "")
+        if is_replaced and grant.trial is not None:
+            return None
+        ruling = found.ruling
+        if is_always and grant.trial is None and grant.may_try and ruling.decision is Decision.ALLOW:
+            ruling = Ruling(Decision.ASK, f"every program is tried first, but {reason}")
+        elif found.permission is Permission.NETWORK and grant.trial is not None and ruling.decision is Decision.ASK:
+            ruling = replace(
+                ruling, reason=f"{ruling.reason}; it runs as a trial, but what it sends cannot be discarded"
+            )
+        elif (is_replaced or is_always) and reason and ruling.decision is Decision.ASK:
+            ruling = replace(ruling, reason=f"{ruling.reason}; {reason}")
+        return _make_need(ctx, found._replace(ruling=ruling)) if ruling.decision is Decision.ASK else None
+
+    def _plan_trial(self, ctx: ToolContext, line: str) -> Trial | str:
+        """Plans a trial run; returns why none is possible, or "" if that needs no words."""
+        if self.trial == "off":
+            return ""
+        from forge.permissions.trial import plan_trial  # it loads what only calls of programs need
+
+        def judge(permission: Permission | None, target: str) -> Ruling:
+            return next(self._judge(ctx, (permission, target))).ruling if permission else Ruling(Decision.ASK, "")
+
+        return plan_trial(ctx, CallJudge(self._policy, judge), line, self.labels)
 
     def _judge(self, ctx: ToolContext, wanted: tuple[Permission, str] | None) -> Iterator[JudgedRequest]:
         return judge_call(self._policy, ctx, wanted, current_provenance.get())
@@ -425,6 +490,7 @@ class PolicyGate:
         if runs != fingerprint(ctx.arguments):
             grant.edited = edited.arguments
             grant.approved.clear()  # it was about other arguments
+            grant.trial = None
         left = {key: value for key, value in ctx.arguments.items() if key in edited.arguments}
         if runs in (fingerprint(ctx.arguments), fingerprint({**left, **written})):
             self._accept(edited, grant, self._find_needs(edited, grant), answer)
@@ -481,7 +547,7 @@ class JoinedGate(PolicyGate):
     """Two gates that both must let a call pass: that of an agent, then that of the agent it works for."""
 
     def __init__(self, own: PolicyGate, outer: PolicyGate) -> None:
-        super().__init__(own.policy, own.approve, False)
+        super().__init__(own.policy, own.approve, False, own.trial)
         self.own, self.outer = own, outer
         self.labels = outer.labels if outer.labels is not None else own.labels
 
@@ -492,17 +558,17 @@ class JoinedGate(PolicyGate):
         await self.own.require(ctx, permission, target)
         await self.outer.require(ctx, permission, target)
 
-    async def authorize(self, ctx: ToolContext) -> ToolContext:
+    async def authorize(self, ctx: ToolContext, *, may_try: bool = False) -> ToolContext:
         """Asks both. What a person of the outer one changed, the own one judges again."""
         for _ in range(ROUNDS):
-            own = await self.own.authorize(ctx)
-            both = await self.outer.authorize(own)
+            own = await self.own.authorize(ctx, may_try=may_try)
+            both = await self.outer.authorize(own, may_try=may_try)
             if gate_of(both).edited is None:
-                return both.replace(gate=JoinedGrant(self, gate_of(own), gate_of(both)))
+                return both.replace(gate=join_grants(self, gate_of(own), gate_of(both)))
             edited = both
-            again = await self.own.authorize(edited)
+            again = await self.own.authorize(edited, may_try=may_try)
             if gate_of(again).edited is None:
-                return again.replace(gate=JoinedGrant(self, gate_of(again), gate_of(edited)))
+                return again.replace(gate=join_grants(self, gate_of(again), gate_of(edited)))
             ctx = again
         raise ToolError(f"two people changed its arguments {ROUNDS} times", ErrorKind.PERMISSION, "Ask what they want.")
 
@@ -515,7 +581,13 @@ class JoinedGate(PolicyGate):
 
     async def ask(self, ctx: ToolContext, request: PermissionRequest) -> Answer:
         answer = await self.own.ask(ctx, request)
-        return answer if answer.kind == "no" else await self.outer.ask(ctx, request)
+        if answer.kind == "no":
+            return answer
+        other = await self.outer.ask(ctx, request)
+        if answer.paths is None or other.kind == "no":
+            return other
+        both = answer.paths if other.paths is None else [path for path in answer.paths if path in other.paths]
+        return replace(other, paths=tuple(both))
 
     async def fill_form(self, ctx: ToolContext, message: str, form: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """A form decides nothing: the person of the outer run fills it in."""
@@ -535,6 +607,7 @@ class JoinedGrant(_AsksThroughGate):
     gate: JoinedGate
     own: CallGate
     outer: CallGate
+    trial: Trial | None = None  # of both
 
     judges = True
 
@@ -565,6 +638,13 @@ class JoinedGrant(_AsksThroughGate):
     def rule_allows(self, ctx: ToolContext, permission: Permission) -> bool:
         return self.own.rule_allows(ctx, permission) and self.outer.rule_allows(ctx, permission)
 
+    async def ask_outside(self, ctx: ToolContext, reason: str) -> ToolContext:
+        self.trial = None
+        for grant in (self.own, self.outer):
+            if grant.trial is not None:
+                ctx = await grant.ask_outside(ctx, reason)
+        return ctx.replace(gate=self)
+
     async def show_result(self, ctx: ToolContext, result: ToolResult) -> ToolResult:
         return await self.outer.show_result(ctx, await self.own.show_result(ctx, result))
 
@@ -575,6 +655,28 @@ class JoinedGrant(_AsksThroughGate):
         own, outer = (inner.own, inner.outer) if isinstance(inner, JoinedGrant) else (inner, inner)
         self.own.adopt(own, edited)
         self.outer.adopt(outer, edited)
+
+
+def join_grants(gate: JoinedGate, own: CallGate, outer: CallGate) -> JoinedGrant:
+    """Joins what two gates granted. A trial that one of them wants is judged by the rules of both."""
+    trial = own.trial or outer.trial
+    other = outer if trial is own.trial else own
+    if trial is not None:
+        trial = trial.join(other.trial, other.policy)
+    return JoinedGrant(gate, own, outer, trial)
+
+
+async def confine_as_trial(ctx: ToolContext, confinement: Confinement) -> Confinement:
+    """Returns the confinement of a call's program: that of the trial, if the call runs as one."""
+    trial = gate_of(ctx).trial
+    return confinement if trial is None else await trial.confine(confinement)
+
+
+def check_trial_mode(mode: object) -> TrialMode:
+    """Returns the mode of trial runs. Raises `ValueError` for any other value."""
+    if mode not in ("off", "auto", "always"):
+        raise ValueError(f'trial={mode!r}: write "off", "auto" or "always"')
+    return mode
 
 
 def _make_need(ctx: ToolContext, found: JudgedRequest) -> PermissionNeed:

@@ -81,6 +81,25 @@ def strictest(rulings: Iterable[Ruling]) -> Ruling | None:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownEffects:
+    """The effects of a trial run that a question shows. An answer is about exactly these.
+
+    Args:
+        summary: such as "changes 3 files, deletes 1 file".
+        files: the kind of each effect (create, change, delete, mode) and its path.
+        digest: identifies the effects with their contents.
+
+    Example:
+        >>> ShownEffects("deletes 1 file", (("delete", "a.txt"),)).files[0]
+        ('delete', 'a.txt')
+    """
+
+    summary: str
+    files: tuple[tuple[str, str], ...] = ()
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PermissionRequest:
     """A call that wants to do something to a target. An approver and a policy receive it.
 
@@ -102,6 +121,7 @@ class PermissionRequest:
         form: with a question: the schema of the fields that an answer has as arguments.
         labels: what is known about the origins of the arguments; None outside of runs.
         effect: for a policy, about an effect of a trial run on the target: create, change, delete or mode.
+        effects: set when the question is whether to apply the effects of a trial run; `preview` has their diff.
 
     Example:
         >>> async def ask(request: PermissionRequest) -> Answer:
@@ -132,6 +152,7 @@ class PermissionRequest:
     form: Mapping[str, Any] | None = None
     labels: CallLabels | None = None
     effect: str = ""
+    effects: ShownEffects | None = None
 
     @property
     def remember(self) -> str:
@@ -142,6 +163,8 @@ class PermissionRequest:
     def rules_to_remember(self) -> tuple[str, ...]:
         """The rules that "always" stores for this tool in this session, word for word. A person must see them all."""
         if self.result is not None or self.question or self.personal or len(self.others) >= MOST_REMEMBERED:
+            return ()
+        if self.effects is not None:  # the same line may have other effects
             return ()
         found = (make_memory(self.spec, one.permission, one.target, self.arguments, self.scope) for one in self.parts)
         return tuple(dict.fromkeys(one.rule for one in found if one.key))
@@ -177,8 +200,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A person's answer. `Answer.ONCE`, `Answer.ALWAYS`, `Answer.NO`, `Answer.no("why")` and `Answer.edit({…})` make
-    one.
+    """A person's answer. `Answer.ONCE`, `Answer.ALWAYS`, `Answer.NO`, `Answer.no("why")`, `Answer.edit({…})` and
+    `Answer.some([…])` make one.
 
     Args:
         kind: "once", "always" or "no".
@@ -186,6 +209,7 @@ class Answer:
         arguments: all arguments, where they shall be others.
         review: show the result to the person before the model sees it.
         by: who answered.
+        paths: of the effects of a trial run that are applied; None: all of them.
 
     Example:
         >>> Answer.no("Not on a Friday.").feedback
@@ -197,6 +221,7 @@ class Answer:
     arguments: Mapping[str, Any] | None = None
     review: bool = False
     by: str = ""
+    paths: Sequence[str] | None = None
 
     ONCE: ClassVar[Answer]
     ALWAYS: ClassVar[Answer]
@@ -207,6 +232,8 @@ class Answer:
             raise ValueError(f"Answer({self.kind!r}): the kind must be once, always or no")
         if self.arguments is not None and not isinstance(self.arguments, Mapping):
             raise TypeError(f"Answer(arguments={self.arguments!r}): pass a dictionary of arguments")
+        if isinstance(self.paths, str) or (self.paths is not None and not all(isinstance(p, str) for p in self.paths)):
+            raise TypeError(f"Answer(paths={self.paths!r}): pass a list of paths")
 
     @classmethod
     def no(cls, feedback: str = "", by: str = "") -> Answer:
@@ -216,6 +243,11 @@ class Answer:
     def edit(cls, arguments: Mapping[str, Any], feedback: str = "", by: str = "") -> Answer:
         """Answers that the call shall run with these arguments instead."""
         return cls("once", feedback, arguments, by=by)
+
+    @classmethod
+    def some(cls, paths: Sequence[str], feedback: str = "", by: str = "") -> Answer:
+        """Answers that only these effects of a trial run shall be applied."""
+        return cls("once", feedback, by=by, paths=tuple(paths) if not isinstance(paths, str) else paths)
 
 
 Answer.ONCE = Answer("once")
@@ -344,6 +376,8 @@ def request_text(request: PermissionRequest) -> str:
         return _review_text(request)
     if request.question:
         return "\n".join([f"{_render_tool(request)}:", *_indent(request.question), *_render_arguments(request)])
+    if request.effects is not None:
+        return "\n".join([*_effects_text(request, request.effects), *_render_arguments(request)])
     lines = [f"{_render_tool(request)} wants to"]
     parts = request.parts
     for part in parts[:MOST_VALUES]:
@@ -367,6 +401,19 @@ def request_text(request: PermissionRequest) -> str:
         lines += ['"Always" stores, for this tool in this session:']
         lines += [line for rule in request.rules_to_remember for line in _indent(rule)]
     return "\n".join(lines)
+
+
+def _effects_text(request: PermissionRequest, effects: ShownEffects) -> list[str]:
+    lines = [f"{_render_tool(request)} ran as a trial; nothing is changed yet. Apply its effects?"]
+    lines += _indent(request.target) if request.target else []
+    lines.append(f"It {one_line(effects.summary)}:")
+    lines += [f"  {kind} {one_line(path)}" for kind, path in effects.files[:MOST_VALUES]]
+    more = len(effects.files) - MOST_VALUES
+    lines += [f"  ⟨{more:,} more effects⟩"] if more > 0 else []
+    if request.ruling is not None:
+        lines.append(f"Asked because: {one_line(request.ruling.reason)}")
+        lines += [f"  also: {one_line(str(trace))}" for trace in request.traces[1:]]
+    return [*lines, *_indent(request.preview, LONGEST_PREVIEW)] if request.preview else lines
 
 
 def _review_text(request: PermissionRequest) -> str:

@@ -11,7 +11,7 @@ from forge.core.executor import ToolExecutor
 from forge.core.registry import ToolRegistry
 from forge.core.secrets import Secrets
 from forge.core.tool import Tool
-from forge.permissions.gate import PolicyGate
+from forge.permissions.gate import PolicyGate, TrialMode
 from forge.permissions.labels.settings import LabelSettings
 from forge.permissions.policy import rules
 from forge.permissions.questions import Approver, Policy, nobody
@@ -95,6 +95,7 @@ def standard_executor(
     secrets: Secrets | Iterable[str] = (),
     egress: Egress | None = None,
     labels: LabelSettings | bool = True,
+    trial: TrialMode = "auto",
 ) -> ToolExecutor:
     """Puts tools behind the standard steps. By default only reading is allowed, and every question is answered no.
 
@@ -106,6 +107,7 @@ def standard_executor(
         secrets: values that are masked.
         egress: which addresses tools may reach.
         labels: follows untrusted and private text into later calls of a run; False: not at all.
+        trial: whether programs run as trials; see `PolicyGate`.
 
     Example:
         >>> @tool
@@ -118,5 +120,5 @@ def standard_executor(
     registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
     hidden = secrets if isinstance(secrets, Secrets) else Secrets(secrets)
     stream = activity if activity is not None else ActivityStream(hidden)
-    gate = PolicyGate(policy if policy is not None else rules(), approve, labels)
+    gate = PolicyGate(policy if policy is not None else rules(), approve, labels, trial)
     return ToolExecutor(registry, standard_steps(gate, hidden, egress=egress), stream, hidden)

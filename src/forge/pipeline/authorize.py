@@ -40,9 +40,15 @@ class Authorize(StepObject):
             make_key()  # a program may make a state directory of its own
         if not isinstance(self.gate, PolicyGate):
             return await self._require_each(ctx, proceed)
-        granted = await self.gate.authorize(ctx)
+        granted = await self.gate.authorize(ctx, may_try=True)
         own = gate_of(granted)
-        return _with_notes(await own.show_result(granted, await proceed(granted)), own)
+        if own.trial is None:
+            result = await proceed(granted)
+        else:
+            from forge.permissions.trial import run_trial  # it loads what only calls of programs need
+
+            result = await run_trial(granted, own, proceed)
+        return _with_notes(await own.show_result(granted, result), own)
 
     async def after(self, ctx: ToolContext, result: ToolResult) -> ToolResult:
         """Shows the result of background work to a person who wanted to see it first."""

@@ -18,6 +18,7 @@ from forge.core.execution.chain import Next, StepObject
 from forge.core.messages import InnerCall
 from forge.core.result import LONGEST_ORIGIN, UNTRUSTED, Label, ToolResult, merge_labels
 from forge.core.spec import Category, Permission, ToolSpec
+from forge.permissions.gate import gate_of
 from forge.permissions.labels.settings import (
     LabelSettings,
     current_provenance,
@@ -147,6 +148,9 @@ def _look(
     if (source := _find_source(provenance, ctx, targets, result, before)) and (
         result.failure is None or is_shell(spec) or _writes_untrusted(spec)
     ):
+        if (trial := gate_of(ctx).trial) is not None:  # its files are written when its effects are applied
+            trial.source = source
+            return result
         seconds = result.data.get("duration") if "job_id" in result.data else 0
         earlier = int(seconds * 1e9) if isinstance(seconds, int | float) else 0  # a job in the background
         try:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from forge.agent.agent import Agent
 from forge.agent.context_window import find_window
@@ -33,8 +33,10 @@ from forge.project.assemble.knowledge import active_skills, skills_prompt
 from forge.project.assemble.secrets import project_secrets
 from forge.project.assemble.sources import Sources
 from forge.project.assemble.tools import project_tools
+from forge.project.config.access import Trial
 from forge.project.config.declaration import Configuration
 from forge.project.config.load import load_configuration
+from forge.project.config.merging import stricter_trial
 from forge.project.system_prompt import read_instructions, system_prompt
 from forge.project.trust import find_accepted_config, trust_state
 from forge.tools.debug_console import DebugConsole
@@ -65,6 +67,7 @@ class RunOptions:
     watch: bool = False  # reload the project's scripts when they change
     built: Built | None = None  # run this instead of the project
     code_mode: bool = False  # as if the configuration said so
+    trial: Trial | None = None  # instead of what the configuration says
 
     @property
     def configuration(self) -> Configuration:
@@ -149,6 +152,7 @@ class Project:
             guard=self.skills,
             code_mode=configuration.agent.code_mode or options.code_mode,
             labels=configuration.labels.settings,
+            trial=_choose_trial(configuration, options.trial),
             trace_content=configuration.agent.trace_content,
         )
         if configuration.all_hooks:
@@ -312,3 +316,13 @@ def embed_locally(texts: Sequence[str]) -> list[Sequence[float]]:
 @cache
 def _model() -> MiniLM:
     return MiniLM()
+
+
+def _choose_trial(configuration: Configuration, given: Trial | None) -> Trial:
+    """Returns how programs are tried: as the person says now, but never less strictly than the organisation says."""
+    if given is None:
+        return configuration.trial
+    above = next((layer for layer in configuration.layers if layer.kind == "organisation"), None)
+    if above is None or "trial" not in above.document:
+        return given
+    return cast(Trial, stricter_trial(above.document["trial"], given))

@@ -187,7 +187,6 @@ permissions:
   rules:
     - allow read
     - ask write
-    - ask execute
     - allow execute git status *
     - allow execute git diff *
     - allow execute pytest *

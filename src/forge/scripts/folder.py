@@ -455,7 +455,8 @@ class ScriptTool(FileTool):
         self.reload = reload
 
     async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
-        from forge.permissions.program_network import program_network  # needed only for a call
+        from forge.permissions.gate import confine_as_trial  # needed only for a call
+        from forge.permissions.program_network import program_network
 
         settings = self.settings
         opened = await program_network(ctx, opened=settings.network, sandbox=settings.sandbox)
@@ -469,6 +470,7 @@ class ScriptTool(FileTool):
             network=opened,
             check=self._check,
             clean=lambda text: clean(text, MOST_OF_ERRORS),
+            confine=confine_as_trial,
         )
 
     def _check(self) -> None:

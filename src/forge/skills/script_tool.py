@@ -46,7 +46,8 @@ class SkillTool(FileTool):
         self.script = script
 
     async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
-        from forge.permissions.program_network import program_network  # needed only for a call
+        from forge.permissions.gate import confine_as_trial  # needed only for a call
+        from forge.permissions.program_network import program_network
 
         settings = self.settings
         opened = await program_network(ctx, opened=settings.network, sandbox=settings.sandbox)
@@ -60,6 +61,7 @@ class SkillTool(FileTool):
             network=opened,
             check=self._check,
             clean=_clean,
+            confine=confine_as_trial,
         )
 
     def _check(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from forge.core.arguments.parameters import ParameterLimits, Setting
-from forge.core.context import Scope, ToolContext
+from forge.core.context import Scope, ToolContext, TrialNeeds
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
@@ -62,6 +62,9 @@ class LocalShell(
 
     def parameter_settings(self) -> Mapping[str, Setting]:
         return {"timeout": Setting(self.spec.timeout or TIMEOUT)}
+
+    def trial_needs(self, arguments: Mapping[str, Any]) -> TrialNeeds | None:
+        return self._bash().trial_needs({**_DEFAULTS, **arguments})
 
     def required_permissions(
         self, arguments: Mapping[str, Any], scope: Scope

@@ -13,14 +13,15 @@ import signal
 import subprocess
 import tempfile
 import termios
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import click
 
-from forge.cli.terminal.keyboard import read_typed, single_keys, take_typed, take_typed_ahead
+from forge.cli.terminal.keyboard import discard_typed, flush_typed, read_typed, single_keys
 from forge.cli.terminal.output import Output, as_ascii
 from forge.cli.terminal.print_result import clip, diff_lines, harmless, is_diff, width_of, wrap
 from forge.core.arguments.schema import compile_parser
@@ -54,39 +55,45 @@ WORDS = {
     "d": ("d", "details"),
     "e": ("e", "edit"),
     "b": ("b", "back"),
+    "s": ("s", "some"),
 }
-ECHOES = {"y": "yes", "a": "always", "n": "no", "r": "no, with a reason", "d": "details", "e": "edit", "b": "back"}
+ECHOES = {
+    "y": "yes",
+    "a": "always",
+    "n": "no",
+    "r": "no, with a reason",
+    "d": "details",
+    "e": "edit",
+    "b": "back",
+    "s": "some",
+}
 LABELS = {"r": "[r]eason"} | {key: f"[{key}]{word[1:]}" for key, word in ECHOES.items() if key != "r"}
+OF_EFFECTS = {"y": "[y]es, apply", "s": "apply [s]ome", "n": "[n]o, discard"}
 
 
-async def ask_on_terminal(
-    request: PermissionRequest, *, plain: bool = False, keep: Callable[[str], None] = lambda typed: None
-) -> Answer:
-    """An `Approver`. The end of the input means no. `plain`: answers are lines, and nothing is coloured.
-
-    `keep` gets what was typed before the question could be seen: it is no answer.
-    """
-    return await _Question(request, Output(plain=plain), keep).ask()
+async def ask_on_terminal(request: PermissionRequest, *, plain: bool = False) -> Answer:
+    """An `Approver`. The end of the input means no. `plain`: answers are lines, and nothing is coloured."""
+    return await _Question(request, Output(plain=plain)).ask()
 
 
 class _Question:
     """One question to the person, until it has an answer."""
 
-    def __init__(self, request: PermissionRequest, out: Output, keep: Callable[[str], None]) -> None:
+    def __init__(self, request: PermissionRequest, out: Output) -> None:
         self.request = request
         self.out = out
-        self.keep = keep
         self.by_key = out.live and os.isatty(0)
 
     async def ask(self) -> Answer:
         request = self.request
-        self._keep_typed(take_typed())
+        flush_typed()
         _print(render_question(request, self.out))
         is_cut = self._is_cut()
         if request.result is not None:
             return self._answer(await self._choose("yn"))
         always = bool(request.rules_to_remember)
-        offered = f"y{'a' * always}n{'r' * self.by_key}d{'e' * request.editable}"
+        some = request.effects is not None and len(request.effects.files) > 1
+        offered = f"y{'a' * always}{'s' * some}n{'r' * self.by_key}d{'e' * request.editable}"
         while True:
             if is_cut:  # the keys stand below a line that says what they are about
                 _print(self.out.paint(summarise_request(request, self.out), TITLE))
@@ -97,14 +104,13 @@ class _Question:
             elif key == "e":
                 if (edited := await self._edit()) is not None:
                     return edited
+            elif key == "s":
+                if (chosen := await self._choose_effects()) is not None:
+                    return chosen
             elif key == "r" or (key == "n" and not self.by_key):
                 return Answer.no(await _read_line("Reason for the model (optional): ") or "", by=BY)
             else:
                 return self._answer(key)
-
-    def _keep_typed(self, typed: str) -> None:
-        if typed:
-            self.keep(typed)
 
     def _is_cut(self) -> bool:
         return bool(self.request.preview) and len(_preview_lines(self.request)) > _room_for_preview(
@@ -118,10 +124,11 @@ class _Question:
 
     async def _choose(self, keys: str) -> str:
         """Returns one of these keys; empty at the end of the input."""
-        offer = (" " if self.by_key else ", ").join(LABELS[key] for key in keys)
+        labels = LABELS if self.request.effects is None else {**LABELS, **OF_EFFECTS}
+        offer = (" " if self.by_key else ", ").join(labels[key] for key in keys)
         if self.by_key:
             with single_keys():
-                self._keep_typed(await take_typed_ahead())
+                await discard_typed()
                 return await self._read_choice(keys, f"{self.out.paint(offer, '1')}? ")
         return await self._read_choice(keys, f"{offer}? ")
 
@@ -139,6 +146,27 @@ class _Question:
                     _print(ECHOES[key] if key and word != END else "")
                 return key
             _print(f"{'Press' if self.by_key else 'Type'} one of {', '.join(LABELS[key] for key in keys)}.")
+
+    async def _choose_effects(self) -> Answer | None:
+        """Returns an answer with the effects that the person chooses; None: go back."""
+        assert self.request.effects is not None
+        files = self.request.effects.files
+        shown = files[:MOST_LISTED]
+        lines = [f"{number:>4}  {kind} {one_line(path)}" for number, (kind, path) in enumerate(shown, 1)]
+        _print(
+            "\n".join([*lines, *([f"      ⟨{len(files) - MOST_LISTED:,} more⟩"] if len(files) > MOST_LISTED else [])])
+        )
+        while True:
+            typed = await _read_line("Numbers or paths to apply, such as 1 3-5 src/** (Enter goes back): ")
+            if not typed:
+                return None
+            try:
+                chosen = choose_effects(typed, files)
+            except ValueError as error:
+                _print(harmless(str(error)))
+                continue
+            _print(f"Applies {len(chosen):,} of {len(files):,}, and discards the rest.")
+            return Answer.some(chosen, by=BY)
 
     async def _edit(self) -> Answer | None:
         """Returns an answer with other arguments, which are checked and judged like the first ones; None: go back."""
@@ -181,6 +209,24 @@ class _Question:
         return None
 
 
+def choose_effects(typed: str, files: Sequence[tuple[str, str]]) -> list[str]:
+    """Returns the paths that numbers, ranges and patterns mean. Raises `ValueError` for one that means nothing."""
+    chosen: dict[str, None] = {}
+    for word in typed.replace(",", " ").split():
+        first, is_range, last = word.partition("-")
+        if first.isdecimal() and (last.isdecimal() if is_range else True):
+            numbers = range(int(first), int(last if is_range else first) + 1)
+            found = [files[number - 1][1] for number in numbers if 0 < number <= len(files)]
+            if not found or len(found) != len(numbers):
+                raise ValueError(f"There is no effect {word}: the numbers go from 1 to {len(files):,}.")
+        else:
+            found = [path for _, path in files if fnmatchcase(path, word)]
+            if not found:
+                raise ValueError(f"No effect matches {word}.")
+        chosen |= dict.fromkeys(found)
+    return list(chosen)
+
+
 async def _read_line(prompt: str) -> str | None:
     """Returns a line of the terminal; None at the end of the input."""
     _write(prompt)
@@ -202,6 +248,10 @@ def _write(text: str) -> None:
 
 AROUND = 6  # lines of a screen for the summary, the keys, and what was there before
 LEAST_SHOWN = 3  # lines of a diff, however small the screen is
+MOST_EFFECTS = 6  # effects that are named above the diff
+MOST_OF_LINE = 4  # lines of a command line above its effects
+MOST_LISTED = 200  # effects to choose from
+EFFECT_COLOURS = {"create": "32", "delete": "31"}
 BAR = "  │ "
 BOLD, DIM, TITLE, MARKED = "1", "2", "1;33", "1;31"
 QUOTE = "quote"  # in place of a colour: only the words between « and » are painted
@@ -235,7 +285,7 @@ def render_details(request: PermissionRequest, out: Output) -> str:
 
 
 def _compact_lines(request: PermissionRequest, out: Output) -> Iterator[Line]:
-    yield from _target_lines(request)
+    yield from _head_lines(request)
     yield from _reason_lines(request)
     if request.preview:
         lines, room = _preview_lines(request), _room_for_preview(request, out)
@@ -256,7 +306,7 @@ def _preview_lines(request: PermissionRequest) -> list[Line]:
 def _room_for_preview(request: PermissionRequest, out: Output) -> int:
     """Returns how many lines of the diff fit on the screen together with the rest of the question."""
     rest = [
-        *_target_lines(request),
+        *_head_lines(request),
         *_reason_lines(request),
         *((line, "") for line in _argument_lines(request)),
         *((line, "") for line in _always_lines(request)),
@@ -271,7 +321,11 @@ def summarise_request(request: PermissionRequest, out: Output) -> str:
     if is_diff(request.preview):
         signs = [colour for _, colour in diff_lines(request.preview.split("\n"))]
         changed = f" +{signs.count('green'):,} −{signs.count('red'):,}"
+    if request.effects is not None:
+        changed = ""
     target = one_line(show_invisible(request.target)) if request.target else ""
+    if request.effects is not None:
+        target = one_line(request.effects.summary)
     more = f" and {len(request.parts) - 1} more" if len(request.parts) > 1 else ""
     room = shutil.get_terminal_size().columns - width_of(changed + more) - 2
     return clip(f"{_tool_label(request)} {target}".rstrip(), room) + more + changed
@@ -292,6 +346,24 @@ def _reason_lines(request: PermissionRequest) -> Iterator[Line]:
         yield f"{BAR}{one_line(trace.quote)}", QUOTE
     if request.traces:
         yield "Say yes only if this is what you want, whatever the text says.", ""
+
+
+def _head_lines(request: PermissionRequest) -> Iterator[Line]:
+    """Yields what the question is about: the targets of a call, or the effects of its trial run."""
+    if request.effects is None:
+        yield from _target_lines(request)
+        return
+    yield f"{_tool_label(request)} ran as a trial. Nothing is changed yet. Apply its effects?", TITLE
+    line = show_invisible(request.target).split("\n")
+    yield from ((f"{BAR}{one}", BOLD) for one in line[:MOST_OF_LINE])
+    if len(line) > MOST_OF_LINE:
+        yield f"  ⟨{len(line) - MOST_OF_LINE:,} more lines: [d]etails shows all⟩", DIM
+    yield f"It {one_line(request.effects.summary)}:", ""
+    files = request.effects.files
+    for kind, path in files[:MOST_EFFECTS]:
+        yield f"  {kind:<6} {one_line(path)}", EFFECT_COLOURS.get(kind, "")
+    if len(files) > MOST_EFFECTS:
+        yield f"  ⟨{len(files) - MOST_EFFECTS:,} more: [d]etails shows them⟩", DIM
 
 
 def _target_lines(request: PermissionRequest) -> Iterator[Line]:

@@ -63,8 +63,13 @@ def answer_question(console: ConsoleState, request: ApiRequest) -> dict[str, Any
             "a denied call takes no arguments", ErrorKind.VALIDATION, "Leave out the arguments, or send kind once."
         )
     feedback = request.body_text("feedback", needed=False, most=LONGEST_FEEDBACK)
+    paths = request.body.get("paths")
+    if paths is not None and (not isinstance(paths, list) or not paths or not all(isinstance(p, str) for p in paths)):
+        raise ToolError(
+            "paths must be a list of paths", ErrorKind.VALIDATION, "Send the effects to apply, or no paths."
+        )
     try:
-        console.runs.give(question, Answer(kind, feedback, arguments, by=BY), BY)  # type: ignore[arg-type]
+        console.runs.give(question, Answer(kind, feedback, arguments, by=BY, paths=paths), BY)  # type: ignore[arg-type]
     except StoreError as error:
         if error.kind is not ErrorKind.USER:
             raise

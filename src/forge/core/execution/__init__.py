@@ -1,1 +1,1 @@
-"""Runs calls: through a chain of steps, on threads, under deadlines, in the background, in sessions that end."""
+"""Runs code: on threads, under deadlines, in the background, and until its session ends."""

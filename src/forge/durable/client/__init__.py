@@ -404,6 +404,12 @@ def check_answer(question: Question, answer: Answer) -> None:
     if answer.arguments is not None and not shown.get("editable") and not shown.get("form"):
         message = f"{question.tool} asks for this during its call, so its arguments can no longer be changed"
         raise StoreError(message, ErrorKind.USER, "Answer with yes or no.")
+    effects = shown.get("effects")
+    if answer.paths is not None and answer.kind != "no":
+        known = {path for _, path in effects.get("files", ())} if isinstance(effects, Mapping) else set()
+        if unknown := [path for path in answer.paths if path not in known]:
+            message = f"{brief(unknown[0])} is no effect of this call of {question.tool}"
+            raise StoreError(message, ErrorKind.USER, "Choose among the effects that the question shows.")
     if answer.kind == "always" and not shown.get("remember"):
         message = f"this call of {question.tool} cannot be approved for always"
         raise StoreError(message, ErrorKind.USER, "Answer with yes, which approves this call only.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import Mapping
 from hashlib import sha256
@@ -19,12 +20,13 @@ from forge.permissions.questions import Answer, PermissionRequest
 from forge.permissions.remember import make_memory
 
 LARGEST_SCHEMA = 16_000  # characters of it that are stored
-_BOUND = ("tool", "arguments", "parts", "preview", "introduction", "question", "result", "form")
+_BOUND = ("tool", "arguments", "parts", "preview", "introduction", "question", "result", "form", "effects")
 ANSWER_POLL = 0.5  # seconds between queries for the answer of a blocking question
 
 
 async def stored_approval(request: PermissionRequest) -> Answer:
-    """An approver. Declared permissions are asked before the call runs: the run waits without a process.
+    """An approver. Declared permissions are asked before the call runs: the run waits without a process. So it does
+    with the effects of a trial run, whose layer waits on disk.
 
     A tool that asks while it runs cannot be suspended: then this process waits, and the run with it.
     """
@@ -33,14 +35,32 @@ async def stored_approval(request: PermissionRequest) -> Answer:
         return Answer.no(by="nobody")
     if await in_thread(lambda: _is_always_allowed(attempt, request)):  # first: this stores no question
         return Answer("always", by="always")
+    if request.effects is not None:
+        request = await in_thread(lambda: _explain_lost_layer(attempt, request))
     question = _build_question(attempt, request)
     stored = await in_thread(lambda: attempt.store.ask(question, attempt.run.segment, attempt.context.worker))
     while stored.answer is None:
-        if request.editable and request.result is None and not request.question:
+        asks_before = request.editable and request.result is None and not request.question
+        if asks_before or request.effects is not None:
             raise Wait.for_approval(stored.id).as_error("it waits for a person's approval")
         await asyncio.sleep(ANSWER_POLL)
         stored = await in_thread(lambda: attempt.store.question(question.id))
     return answer_from_json(stored.answer, stored.by)
+
+
+def _explain_lost_layer(attempt: Attempt, request: PermissionRequest) -> PermissionRequest:
+    """Says why effects are asked about again: an answer to an earlier question was about another trial of the call."""
+    assert request.effects is not None
+    asked = attempt.store.questions(attempt.run.id, open=False)
+    earlier = [one for one in asked if one.call == request.call.id and isinstance(one.request.get("effects"), dict)]
+    digests = {str(one.request["effects"].get("digest")) for one in earlier}
+    if not earlier or request.effects.digest in digests or request.ruling is None:
+        return request
+    reason = (
+        f"{request.ruling.reason}; an earlier trial of this call is gone, or its effects changed, so it was run again:"
+        " the answer to the earlier question is not used"
+    )
+    return dataclasses.replace(request, ruling=dataclasses.replace(request.ruling, reason=reason))
 
 
 def answer_to_json(answer: Answer) -> dict[str, Any]:
@@ -51,16 +71,22 @@ def answer_to_json(answer: Answer) -> dict[str, Any]:
         wire["arguments"] = object_of(answer.arguments)
     if answer.review:
         wire["review"] = True
+    if answer.paths is not None:
+        wire["paths"] = [sendable(path) for path in answer.paths]
     return wire
 
 
 def answer_from_json(wire: Mapping[str, Any], by: str = "") -> Answer:
     """Decodes an answer; an unreadable one is a no."""
-    kind, arguments = wire.get("kind"), wire.get("arguments")
-    if kind not in ("once", "always", "no") or not isinstance(arguments, Mapping | None):
+    kind, arguments, paths = wire.get("kind"), wire.get("arguments"), wire.get("paths")
+    if (
+        kind not in ("once", "always", "no")
+        or not isinstance(arguments, Mapping | None)
+        or not (paths is None or (isinstance(paths, list) and all(isinstance(path, str) for path in paths)))
+    ):
         return Answer.no("the stored answer cannot be read", by="error")
     review = wire.get("review", False) is not False
-    return Answer(kind, str(wire.get("feedback", "")), arguments, review, by or "person")
+    return Answer(kind, str(wire.get("feedback", "")), arguments, review, by or "person", paths)
 
 
 def request_to_json(request: PermissionRequest) -> dict[str, Any]:
@@ -84,9 +110,18 @@ def request_to_json(request: PermissionRequest) -> dict[str, Any]:
         "introduction": request.introduction,
         "question": request.question,
         "form": plain(request.form),
+        "effects": _effects(request),
         "result": request.result.for_llm if request.result is not None else None,
     }
     return {key: value for key, value in wire.items() if value not in ("", None, [])}
+
+
+def _effects(request: PermissionRequest) -> dict[str, Any] | None:
+    effects = request.effects
+    if effects is None:
+        return None
+    files = [[kind, sendable(path)] for kind, path in effects.files]
+    return {"summary": sendable(effects.summary), "files": files, "digest": effects.digest}
 
 
 def _words(trace: Trace) -> list[tuple[str, str]]:

@@ -38,6 +38,7 @@ from forge.durable.engine.scripts import StoredJournals, is_spilled
 from forge.durable.store.encoding import result_from_json, result_to_json
 from forge.durable.store.rows import SINGLE_CALL
 from forge.durable.store.waits import Wait
+from forge.permissions.gate import gate_of
 from forge.pipeline.limit_calls import Isolate, LimitTime
 from forge.tools.run_code.journal import KeepsJournal
 
@@ -48,9 +49,8 @@ LONGEST_REASON = 300  # characters of what a tool says when it is asked about a 
 PARTS_OF_A_CALL = (LimitTime.name, Isolate.name)
 """The steps of the pipeline that are part of the call itself. The others may refuse a call, or let it wait.
 
-The intent is stored between these and the others. Further out, a call that only waits would have an intent, and so
-might have happened. Further in, the call of an isolated tool would have none: `isolate` runs the tool in another
-process, and no step that is inside of it.
+The intent is stored between the two. Further out, the intent of a call that only waits would say that it may have
+happened. Further in, `isolate` would pass it by: it runs the tool in another process, without the steps inside it.
 """
 
 Done = Callable[[ToolCall, ToolResult], None]
@@ -71,7 +71,7 @@ class RecordedExecutor(ToolExecutor):
         self.attempt = attempt
         self.waits: list[Wait] = []  # what calls of this segment wait for
         self._cleared: set[str] = set()  # calls of an earlier attempt that took no effect, as their tools say
-        self._begun: set[str] = set()  # calls whose intent is stored, and the calls that they make
+        self._begun: set[str] = set()  # calls whose intent is stored, and what they call
         self._scripts: set[str] = set()  # running scripts, whose calls are recorded steps
         self._one_inner_call = asyncio.Lock()
 
@@ -111,8 +111,8 @@ class RecordedExecutor(ToolExecutor):
         return await delegate(self.attempt, ctx, order)
 
     async def _run_batch(self, calls: Sequence[ToolCall], scope: Scope, done: Done) -> None:
-        """Starts calls in order, so that every attempt numbers their recorded steps alike. If one cannot be
-        recorded, all stop.
+        """Starts calls in order, so that every attempt numbers their steps alike. If one cannot be recorded, all
+        stop.
         """
 
         async def run(call: ToolCall) -> None:
@@ -132,8 +132,8 @@ class RecordedExecutor(ToolExecutor):
         (`PARTS_OF_A_CALL` says where).
         """
         call = ctx.call
-        if isinstance(ctx.tool, KeepsJournal) or self._may_be_repeated(call):
-            return await proceed(ctx)
+        if isinstance(ctx.tool, KeepsJournal) or self._may_be_repeated(call) or gate_of(ctx).trial is not None:
+            return await proceed(ctx)  # a trial changes nothing; `begin_call` stores the intent to apply its effects
         with track_call(self.attempt, ctx) as tracked:
             is_part = isinstance(call, InnerCall) and call.parent in self._begun  # of a call whose intent is stored
             if call.id not in self._begun and not is_part and not await self._store_intent(ctx):
@@ -141,10 +141,17 @@ class RecordedExecutor(ToolExecutor):
             self._begun.add(call.id)
             return tracked.end(await proceed(ctx))
 
+    async def begin_call(self, ctx: ToolContext) -> bool:
+        """Stores that the effects of a trial run are about to be applied. Returns False if an earlier attempt did."""
+        if self._may_be_repeated(ctx.call) or ctx.call.id in self._begun:
+            return True
+        if not await self._store_intent(ctx):
+            return False
+        self._begun.add(ctx.call.id)
+        return True
+
     async def _store_intent(self, ctx: ToolContext) -> bool:
-        """Returns False if an earlier attempt was about to run the call, unless that took no effect and had the same
-        arguments.
-        """
+        """Returns False if an earlier attempt was about to run the call, or to run it with other arguments."""
         call, detail, earlier = ctx.call.id, await describe_intent(ctx), self.attempt.intents.get(ctx.call.id)
         if earlier is None or call not in self._cleared:
             return await self.attempt.record_intent(call, detail)
@@ -177,7 +184,7 @@ class RecordedExecutor(ToolExecutor):
                     return await self._encode_result(settled, scope)
             began = time.monotonic()
             performed = await self._perform_in_task(call, scope)
-            if "waiting" not in performed:  # a call that waits has not run
+            if "waiting" not in performed:  # it has not run yet
                 self.attempt.context.counters.call_seconds.add(time.monotonic() - began)
             self.attempt.raise_if_broken()  # such as if its intent could not be stored: then it did not run
             return performed

@@ -24,6 +24,7 @@ from forge.permissions.shell.programs import (
     FETCHING_COMMANDS,
     FILE_OPTIONS,
     INTERPRETERS,
+    NETWORK_COMMANDS,
     READS_COMMANDS,
     SHELLS,
     SOMETIMES_FETCHERS,
@@ -242,6 +243,20 @@ def may_fetch(line: str) -> bool:
         not is_known(words[0])
         or words[0] in FETCHERS
         or (words[0] in SOMETIMES_FETCHERS and any(may_fit(words, f"{command} *") for command in FETCHING_COMMANDS))
+        for words in reached
+    )
+
+
+def needs_network(line: str) -> bool:
+    """Returns whether the line names a program that does nothing without the network, such as `curl` or `git push`."""
+    try:
+        reached = find_reached(line)
+    except UnreadableLine:
+        return False
+    return any(
+        words[0] in FETCHERS
+        or (words[0] == "rsync" and any(":" in word for word in words[1:]))
+        or (words[0] != "rsync" and any(may_fit(words, f"{command} *") for command in NETWORK_COMMANDS))
         for words in reached
     )
 

@@ -73,6 +73,13 @@ FETCHING_COMMANDS = (
     *("git clone", "git fetch", "git ls-remote", "git pull", "git submodule update", "hg clone", "hg pull"),
 )
 SOMETIMES_FETCHERS = frozenset(command.split()[0] for command in FETCHING_COMMANDS)
+NETWORK_COMMANDS = (  # of programs that are known by their first words
+    *FETCHING_COMMANDS,
+    *("git push", "hg push", "dig", "host", "nslookup", "ping", "traceroute", "whois", "sendmail", "mail"),
+    *("pip install", "pip download", "pip3 install", "pipx install", "uv sync", "uv add", "uv pip", "poetry install"),
+    *("npm install", "npm ci", "npm publish", "npx", "pnpm install", "yarn add", "yarn install", "cargo publish"),
+    *("docker pull", "docker push", "apt install", "apt-get install", "apt update", "apt-get update", "go get"),
+)
 
 # Subcommands behind which any word may be the program: where it stands depends on options of each version.
 ANYWHERE: Mapping[str, frozenset[str]] = {

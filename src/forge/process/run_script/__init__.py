@@ -10,13 +10,13 @@ import json
 import os
 import shlex
 from asyncio import CancelledError
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from forge.core.arguments.schema import compile_parser
-from forge.core.context import Scope, ToolContext
+from forge.core.context import Scope, ToolContext, TrialNeeds
 from forge.core.errors import ErrorKind, ToolError, add_until_then, find_until_then
 from forge.core.execution.threads import in_thread
 from forge.core.messages import render_call
@@ -45,11 +45,13 @@ async def run_script(
     network: bool | NetworkProxy,
     check: Callable[[], None],
     clean: Callable[[str], str],
+    confine: Callable[[ToolContext, Confinement], Awaitable[Confinement]],
 ) -> ToolResult:
     """Runs a script to its end and returns its result.
 
     `check` raises `ToolError` if the file changed since it was read. The script may also read `folder`.
     `network`: True for all of it, or the proxy that judges hosts. `clean` prepares the script's stderr for a message.
+    `confine` confines it further.
     """
     writable = [root.path for root in paths.roots if root.writable]
 
@@ -65,7 +67,7 @@ async def run_script(
         network=network,
     )
     confinement = replace(confinement, sandbox=settings.sandbox)
-    return await _run(script, command, settings, arguments, ctx, confinement, clean)
+    return await _run(script, command, settings, arguments, ctx, confinement, clean, confine)
 
 
 async def _run(
@@ -76,6 +78,7 @@ async def _run(
     ctx: ToolContext,
     confinement: Confinement,
     clean: Callable[[str], str],
+    confine: Callable[[ToolContext, Confinement], Awaitable[Confinement]],
 ) -> ToolResult:
     env = _environment(settings, command)
     argv = [*command.argv]
@@ -86,6 +89,7 @@ async def _run(
         argv.append(str(file))
         confinement = replace(confinement, readable=(*confinement.readable, file.parent))
     timeout = ctx.spec.timeout
+    confinement = await confine(ctx, confinement)
     try:
         finished = await run(
             argv,
@@ -265,6 +269,11 @@ class FileTool(Tool):
 
         self.__dict__["parse"] = parse
         return parse(arguments)
+
+    def trial_needs(self, arguments: Mapping[str, Any]) -> TrialNeeds | None:
+        if self.settings.sandbox in (False, "off"):
+            return None
+        return TrialNeeds(self.settings.sandbox, self.settings.network)
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str]:
         """Returns the file as a command."""

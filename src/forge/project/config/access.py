@@ -27,6 +27,8 @@ if TYPE_CHECKING:  # evaluated by `make reference`
 Sandbox = Literal["auto", "required", "bubblewrap", "landlock", "off"]
 SANDBOXES: tuple[str, ...] = get_args(Sandbox)
 SECRET_LIFETIME = 300.0  # seconds
+Trial = Literal["off", "auto", "always"]
+TRIALS: tuple[str, ...] = get_args(Trial)
 MODES = ("open", "allowlist", "deny-all")
 
 

@@ -11,6 +11,7 @@ from forge.core.errors import ToolError
 from forge.core.spec import REPAIR_NAMES
 from forge.project.config.access import (
     SANDBOXES,
+    TRIALS,
     EgressEntry,
     LabelsEntry,
     PermissionsEntry,
@@ -18,6 +19,7 @@ from forge.project.config.access import (
     RootEntry,
     Sandbox,
     SecretEntry,
+    Trial,
     WorkspaceEntry,
 )
 from forge.project.config.agent import AgentEntry, ContextEntry, LimitsEntry, SubAgentEntry, ToolEntry
@@ -127,6 +129,19 @@ class Configuration(Section, example={"agent": {"model": "anthropic:MODEL"}, "to
             unset="every built-in tool",
         ),
     ] = None
+    trial: Annotated[
+        Trial,
+        OneOf(*TRIALS, False),
+        Key(
+            "Trial runs. `auto`: where only the default asks about a program, it runs on a layer over the files; the"
+            " rules judge its effects, which are then applied or shown. `always`: programs that rules allow, too."
+            " `off`: never.",
+            "always",
+            unset="auto",
+            variable="FORGE_TRIAL",
+            layers=_ALL,
+        ),
+    ] = "auto"
     webhooks: Annotated[
         Mapping[str, WebhookEntry], Key("Webhooks: URLs that accept JSON. Each is a tool.", sample="notify")
     ] = field(default_factory=dict)
@@ -173,6 +188,8 @@ class Configuration(Section, example={"agent": {"model": "anthropic:MODEL"}, "to
         agent: AgentEntry = values.pop("agent", None) or cls().agent
         if values.get("sandbox") is False:  # YAML takes a bare `off` for false
             values["sandbox"] = "off"
+        if values.get("trial") is False:
+            values["trial"] = "off"
         made = {
             "agent": agent.replace(limits=values.get("limits", {})),
             "secrets": tuple(name for one in secrets if (name := one if isinstance(one, str) else one.name)),

@@ -32,7 +32,7 @@ def merge(layers: Mapping[str, Layer], environment: Mapping[str, str]) -> Merged
     for name, key_path in said.items():
         made.set_variable(key_path, _value(key_path, environment[name]), name)
     floors: dict[str, list[Layer]] = {}
-    for key in ("egress", "sandbox"):
+    for key in ("egress", "sandbox", "trial"):
         now = any(key_path.partition(".")[0] == key for key_path in said.values())  # the person's latest setting
         above = (organisation, None if now or project is None else user)
         floors[key] = [one for one in above if one is not None and key in one.document]
@@ -83,7 +83,7 @@ class _LayerMerger:
                 self._add_skills(value, layer)
             elif key == "labels":
                 self.join_labels(value, layer)
-            elif key in ("egress", "sandbox") and key in self.document:
+            elif key in ("egress", "sandbox", "trial") and key in self.document:
                 self.document[key], self.origins[key] = value, layer.origin  # tightened afterwards
                 self.files[key] = layer.name
             elif _is_merged(key) and isinstance(value, dict):
@@ -102,13 +102,13 @@ class _LayerMerger:
         self.files[key_path] = f"{FROM_VARIABLE}{name}"
 
     def tighten(self, key: str, layer: Layer) -> None:
-        """Applies a layer's sandbox or egress if it is stricter than the current one."""
+        """Applies a layer's sandbox, egress or trial if it is stricter than the current one."""
         least = layer.document[key]
         if key not in self.document:
             self.document[key] = least
             self._note(key, layer)
             return
-        stricter: Any = stricter_sandbox if key == "sandbox" else stricter_egress
+        stricter: Any = {"sandbox": stricter_sandbox, "trial": stricter_trial}.get(key, stricter_egress)
         found = stricter(least, self.document[key])
         if found in (self.document[key], stricter(self.document[key], self.document[key])):
             return
@@ -241,6 +241,14 @@ _BY_STRICTNESS = ("off", "auto", "landlock", "required", "bubblewrap")  # sandbo
 def stricter_sandbox(one: Any, other: Any) -> str:
     names = ["off" if said is False else str(said) for said in (one, other)]
     return max(names, key=lambda name: _BY_STRICTNESS.index(name) if name in _BY_STRICTNESS else -1)
+
+
+_TRIALS_BY_STRICTNESS = ("auto", "always", "off")  # with `off`, everything asks that no rule allows
+
+
+def stricter_trial(one: Any, other: Any) -> str:
+    names = ["off" if said is False else str(said) for said in (one, other)]
+    return max(names, key=lambda name: _TRIALS_BY_STRICTNESS.index(name) if name in _TRIALS_BY_STRICTNESS else -1)
 
 
 def stricter_egress(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

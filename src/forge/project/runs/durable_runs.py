@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # slow to import: `forge runs list` needs only the database
     from forge.durable.store import RunStore
     from forge.durable.store.rows import Question, RunInfo
     from forge.models.scripted import Scripted
-    from forge.permissions.questions import Answer, Approver, PermissionRequest
+    from forge.permissions.questions import Answer, Approver, PermissionRequest, ShownEffects
 
 FILE = "durable.db"
 
@@ -178,7 +178,17 @@ def build_request(question: Question, registry: ToolRegistry, scope: Scope) -> P
         editable=bool(fields.get("editable", False)),
         personal=bool(fields.get("personal", False)),
         form=fields.get("form"),
+        effects=_effects(fields.get("effects")),
     )
+
+
+def _effects(written: Any) -> ShownEffects | None:
+    from forge.permissions.questions import ShownEffects
+
+    if not isinstance(written, Mapping):
+        return None
+    files = tuple((str(kind), str(path)) for kind, path in written.get("files", ()))
+    return ShownEffects(str(written.get("summary", "")), files, str(written.get("digest", "")))
 
 
 def _part(written: Any) -> tuple[Permission | None, str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from forge.core.arguments.parameters import ParameterLimits, Setting
-from forge.core.context import Scope, ToolContext
+from forge.core.context import Scope, ToolContext, TrialNeeds
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import UNTRUSTED, Label, ToolResult
 from forge.core.secrets import Secrets
@@ -117,6 +117,12 @@ class Bash(
 
         self.__dict__["parse"] = parse
         return parse(arguments)
+
+    def trial_needs(self, arguments: Mapping[str, Any]) -> TrialNeeds | None:
+        """A line can be tried, but for a background job: it works on the real files while others read them."""
+        if arguments["background"] or self.sandbox in (False, "off"):
+            return None
+        return TrialNeeds("auto" if self.sandbox is None else self.sandbox, self.network)
 
     def required_permissions(
         self, arguments: Mapping[str, Any], scope: Scope

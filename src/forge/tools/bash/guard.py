@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,16 +18,15 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions.gate import gate_of
-from forge.permissions.policy import Rules
 from forge.permissions.questions import Decision, Ruling
 from forge.permissions.shell.destructive import explain_destruction
 from forge.permissions.shell.parse import LONGEST_LINE
 from forge.permissions.shell.read_only import is_plain, only_reads
 from forge.permissions.shell.read_only.git import may_show_withheld
 from forge.permissions.shell.read_only.in_sandbox import find_read_in_sandbox
-from forge.permissions.targets import CallJudge, paths
+from forge.permissions.targets import CallJudge
+from forge.permissions.withheld import MOST_HIDDEN, find_hidden_paths, withholds
 from forge.process.running.run import find_tier
-from forge.process.sandbox.layout import SETTINGS
 
 _RUNS_ITS_INPUT = re.compile(r"\b(?:ba|da|z|k)?sh\b")
 
@@ -140,13 +139,7 @@ def _reads_named_files(line: str, scope: Scope, found: list[str]) -> bool:
     return is_plain(line) and not any(os.path.isdir(os.path.join(scope.workspace, path)) for path in found)
 
 
-# Finds the paths that the policy withholds at this moment, to hide them from a read-only line.
-
-MOST_ENTRIES = 20_000  # entries of the workspace and the roots, in search of a name that is withheld at any depth
 MOST_ENTRIES_IN_SEARCH = 50_000  # entries, in search of FIFOs: about 50 ms
-MOST_HIDDEN = 100  # each costs a mount
-
-_WILD = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,30 +147,6 @@ class ReadOnlyRun:
     """A line may run because it only reads, so it runs where it can do nothing else."""
 
     hidden: tuple[Path, ...] = ()
-
-
-def withholds(spec: ToolSpec, scope: Scope, judge: CallJudge) -> bool:
-    """Returns whether the policy forbids to read anything, or does not say."""
-    policy = judge.policy
-    return not isinstance(policy, Rules) or bool(_targets(policy, spec, scope)) or not _reads_by_default(judge)
-
-
-def find_hidden_paths(spec: ToolSpec, scope: Scope, judge: CallJudge) -> tuple[Path, ...] | None:
-    """Returns the paths to hide so that no withheld path is read; None if they cannot be listed."""
-    policy = judge.policy
-    if not isinstance(policy, Rules) or not _reads_by_default(judge):
-        return None
-    targets = _targets(policy, spec, scope)
-    if not targets:
-        return ()
-    if any(_WILD.search(target) for target in targets):
-        return None
-    found = _find_existing(targets, scope)
-    if found is None:
-        return None
-    hidden = [path for path in found if judge.judge(Permission.READ, path).decision is not Decision.ALLOW]
-    # a rule may allow a directory and still withhold what is in it
-    return None if any(map(os.path.isdir, set(found) - set(hidden))) else tuple(map(Path, hidden))
 
 
 def find_special_files(folders: Sequence[Path]) -> tuple[Path, ...]:
@@ -197,65 +166,3 @@ def find_special_files(folders: Sequence[Path]) -> tuple[Path, ...]:
             elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
                 found.append(Path(entry.path))
     return tuple(found)
-
-
-def _targets(policy: Rules, spec: ToolSpec, scope: Scope) -> list[str]:
-    return policy.restricted_targets(spec, Permission.READ, scope)
-
-
-def _reads_by_default(judge: CallJudge) -> bool:
-    return bool(judge.judge(Permission.READ, "").decision is Decision.ALLOW)
-
-
-def _find_existing(targets: Sequence[str], scope: Scope) -> list[str] | None:
-    """Returns the existing paths that forbidding rules name; None if there are too many."""
-    workspace = paths.roots(str(scope.workspace))[-1]
-    anywhere = {paths.fold(target.rstrip("/")) for target in targets if "/" not in target.rstrip("/")}
-    floating = {name for name in anywhere if name not in ("", ".", "..") and not name.startswith("~")}
-    found: dict[str, None] = {}
-    for target in targets:
-        if paths.fold(target.rstrip("/")) not in floating:
-            found |= dict.fromkeys(_match_path(os.path.join(workspace, os.path.expanduser(target))))
-    if floating:
-        named = _find_named(floating, [workspace, *(str(root.path) for root in scope.roots)])
-        if named is None:
-            return None
-        found |= dict.fromkeys(named)
-        found |= dict.fromkeys(one for one in SETTINGS if floating & set(paths.fold(one).split("/")))
-    return list(found) if len(found) <= MOST_HIDDEN else None
-
-
-def _match_path(path: str) -> Iterator[str]:
-    """Yields the entries that a path may mean, ignoring case."""
-    candidates = ["/"]
-    for name in (paths.fold(one) for one in paths.normalise(path).split("/") if one):
-        candidates = [
-            os.path.join(candidate, entry)
-            for candidate in candidates
-            for entry in _list_names(candidate)
-            if paths.fold(entry) == name
-        ]
-    yield from candidates
-
-
-def _list_names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:  # no directory, or one that the program cannot read either
-        return []
-
-
-def _find_named(names: set[str], folders: list[str]) -> list[str] | None:
-    found, looked_at = [], 0
-    while folders:
-        folder = folders.pop()
-        for entry in _list_names(folder):
-            looked_at += 1
-            if looked_at > MOST_ENTRIES:
-                return None
-            path = os.path.join(folder, entry)
-            if paths.fold(entry) in names:
-                found.append(path)
-            elif os.path.isdir(path) and not os.path.islink(path):
-                folders.append(path)
-    return found

@@ -14,6 +14,7 @@ from forge.core.errors import ErrorKind, ToolError, add_until_then, find_until_t
 from forge.core.messages import render_call
 from forge.core.result import ToolResult
 from forge.core.spec import Permission
+from forge.permissions.gate import confine_as_trial
 from forge.permissions.shell.parse import read
 from forge.permissions.shell.read_only.in_sandbox import shows_little
 from forge.process.environment import find_trusted_program, reading_environment, shell_environment
@@ -89,6 +90,7 @@ async def prepare_line(
         confined = replace(only_reads, sandbox=sandbox, read_only=True, hidden=reading.hidden)
     else:
         confined = await confinement(ctx, paths, network=settings.network, sandbox=sandbox, readable=readable)
+        confined = await confine_as_trial(ctx, confined)
     writable = (ctx.scope.workspace, *(root.path for root in ctx.scope.roots))
     shell = settings.shell if "/" in settings.shell else _find_shell(settings.shell, writable, env["PATH"])
     return PreparedLine(

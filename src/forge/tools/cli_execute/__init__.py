@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
 from forge.core.arguments.parameters import ParameterLimits
-from forge.core.context import Scope, ToolContext
+from forge.core.context import Scope, ToolContext, TrialNeeds
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
@@ -116,6 +116,11 @@ class CliExecute(
         import shlex  # listing tools does without
 
         return [shlex.join([arguments["binary"], *arguments.get("args", ())])]
+
+    def trial_needs(self, arguments: Mapping[str, Any]) -> TrialNeeds | None:
+        if self.sandbox in (False, "off"):
+            return None
+        return TrialNeeds("auto" if self.sandbox is None else self.sandbox, self.network)
 
     def required_permissions(
         self, arguments: Mapping[str, Any], scope: Scope

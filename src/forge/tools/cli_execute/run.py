@@ -15,6 +15,7 @@ from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError, add_until_then, find_until_then
 from forge.core.messages import render_call
 from forge.core.result import ToolResult
+from forge.permissions.gate import confine_as_trial
 from forge.process.environment import command_environment
 from forge.process.running.limits import Resources
 from forge.process.running.output import Capture, OutputPlan
@@ -52,6 +53,7 @@ async def execute(
         readable=readable,
         home=working_directory(paths),
     )
+    confined = await confine_as_trial(ctx, confined)
     try:
         finished = await run(
             command_line(judged, args),

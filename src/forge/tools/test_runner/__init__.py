@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from forge.core.arguments.parameters import ParameterLimits, Setting
-from forge.core.context import Scope, ToolContext
+from forge.core.context import Scope, ToolContext, TrialNeeds
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
@@ -107,6 +107,9 @@ class TestRunner(
 
     def parameter_settings(self) -> Mapping[str, Setting]:
         return {"timeout": Setting(self.spec.timeout or TIMEOUT)}
+
+    def trial_needs(self, arguments: Mapping[str, Any]) -> TrialNeeds | None:
+        return self._settings.trial_needs({"background": False})
 
     def required_permissions(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:
         """Asks to execute the detected command line; refuses the call if there is none."""

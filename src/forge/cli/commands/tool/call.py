@@ -13,7 +13,7 @@ from forge.cli.running.tool_names import complete_name
 @click.command("call")
 @click.argument("name", metavar="NAME|-", shell_complete=complete_name)
 @click.argument("arguments", metavar="[JSON|-|NAME=VALUE...]", nargs=-1)
-@with_options("policy", "yes", "session", "dev")
+@with_options("policy", "yes", "session", "dev", "trial")
 @click.option("--dry-run", is_flag=True, help="Show what would be done; only calls that read are made.")
 @click.option("--record", metavar="FILE", help="Append the call and its result to this file.")
 @click.option("--replay", metavar="FILE", help="Answer from a recorded file instead of calling the tool.")

@@ -67,11 +67,14 @@ export function questionCard(question, { answered = () => {}, isInRun = false, l
         actions.children[choices.findIndex(([one]) => one === key)].focus();
     };
     const yes = () => answer("once", form ? { arguments: form.value() ?? {} } : {});
-    const choices = [
-        ["y", form ? "Send answer" : question.result !== null ? "Show it to the model" : "Allow once", yes, "primary"],
-    ];
+    const { effects } = question;
+    const allow = effects ? "Apply" : form ? "Send answer" : question.result !== null ? "Show it to the model" : "Allow once";
+    const deny = effects ? "Discard" : "Deny";
+    const choices = [["y", allow, yes, "primary"]];
     if (question.remember) choices.push(["a", "Always", () => answer("always"), ""]);
-    choices.push(["n", "Deny…", () => refuse(extra, answer, leave("n")), "danger"]);
+    if (effects && effects.files.length > 1)
+        choices.push(["s", "Apply some…", () => chooseEffects(effects.files, extra, answer, leave("s")), ""]);
+    choices.push(["n", `${deny}…`, () => refuse(extra, answer, leave("n"), deny), "danger"]);
     if (question.editable && question.schema)
         choices.push(["e", "Edit…", () => edit(question, extra, answer, leave("e")), ""]);
 
@@ -95,7 +98,9 @@ export function questionCard(question, { answered = () => {}, isInRun = false, l
 export function outcomeWords(question) {
     if (!question.answer) return "The run ended without an answer";
     const { kind, by } = question.answer;
-    const words = { once: "Allowed once", always: "Allowed always", no: "Denied" }[kind] ?? kind;
+    const { paths } = question.answer;
+    const once = question.effects ? (paths ? `Applied ${paths.length} of ${question.effects.total}` : "Applied") : "Allowed once";
+    const words = { once, always: "Allowed always", no: question.effects ? "Discarded" : "Denied" }[kind] ?? kind;
     return `${words}${question.answer.arguments ? ", with edited arguments" : ""}${by ? ` (by ${by})` : ""}`;
 }
 
@@ -110,13 +115,40 @@ function outcome(question) {
     );
 }
 
-function refuse(place, answer, leave) {
+/** Lets a person choose which effects of a trial run are applied. */
+function chooseEffects(files, place, answer, leave) {
+    const boxes = files.map(({ path }) => h("input", { type: "checkbox", value: path }));
+    const chosen = () => boxes.filter((one) => one.checked).map((one) => one.value);
+    const send = button("Apply these, discard the rest", () => answer("once", { paths: chosen() }), { kind: "primary" });
+    send.disabled = true;
+    const list = h(
+        "ul",
+        { class: "effects" },
+        files.map(({ kind, path }, index) => h("li", {}, h("label", {}, boxes[index], badge(kind, `effect ${kind}`), h("code", {}, path)))),
+    );
+    list.addEventListener("change", () => {
+        send.disabled = !chosen().length;
+    });
+    fill(
+        place,
+        h(
+            "section",
+            { class: "edit" },
+            h("h3", {}, "Choose the effects to apply"),
+            list,
+            h("div", { class: "actions" }, send, button("Cancel", leave)),
+        ),
+    );
+    boxes[0].focus();
+}
+
+function refuse(place, answer, leave, word = "Deny") {
     const area = h("textarea", {
         rows: "2",
         "aria-label": "Reason for the model",
         placeholder: "Reason for the model (optional)",
     });
-    const send = button("Deny", () => answer("no", area.value.trim() ? { feedback: area.value.trim() } : {}), {
+    const send = button(word, () => answer("no", area.value.trim() ? { feedback: area.value.trim() } : {}), {
         kind: "danger",
     });
     area.addEventListener("keydown", (event) => {
@@ -201,6 +233,7 @@ function questionFacts(question, { isInRun, level, form }) {
         parts.length > MOST_PARTS
             ? section(`${parts.length - MOST_PARTS} more targets`, textBox(parts.slice(MOST_PARTS).map(partText).join("\n")))
             : null,
+        question.effects ? section(`It ${question.effects.summary}`, effectsList(question.effects)) : null,
         question.reason ? h("p", { class: "why" }, "Reason: ", question.reason) : null,
         question.traces?.length ? section("Where it comes from", traceList(question.traces)) : null,
         question.introduction
@@ -225,7 +258,7 @@ function questionFacts(question, { isInRun, level, form }) {
                 lines: question.preview && !question.personal ? 6 : 60,
             }),
         ),
-        question.editable || question.form || question.result !== null
+        question.editable || question.form || question.effects || question.result !== null
             ? null
             : h("p", { class: "quiet" }, "The tool asks for this during its call, so its arguments can no longer be changed."),
         question.remember
@@ -249,6 +282,7 @@ const rules = (text) =>
 function headline(question) {
     if (question.result !== null) return " has run. Show this result to the model?";
     if (question.question) return " asks";
+    if (question.effects) return " ran as a trial. Nothing is changed yet. Apply its effects?";
     return " asks for approval";
 }
 
@@ -278,6 +312,15 @@ function partLine({ permission, target }) {
         badge(permission || "run", `permission ${permission}`),
         textBox(target || "", { lines: 30, label: "Target" }),
     );
+}
+
+/** The effects by name; the difference below shows their contents. */
+function effectsList({ files, total }) {
+    const shown = files.slice(0, MOST_PARTS);
+    return [
+        h("ul", { class: "effects" }, shown.map(({ kind, path }) => h("li", {}, badge(kind, `effect ${kind}`), h("code", {}, path)))),
+        total > shown.length ? h("p", { class: "quiet" }, `${total - shown.length} more`) : null,
+    ];
 }
 
 const partText = ({ permission, target }) => `${permission || "run"} ${target || ""}`;
