@@ -1,8 +1,8 @@
-"""Takes pictures of every page of the console: `python -m scripts.screenshots [FOLDER]`.
+"""Takes pictures of every page of the console: `python -m scripts.screenshots [FOLDER [PAGE …]]`.
 
 The command makes a project with a scripted model in a temporary directory, starts a few runs in it, and photographs
-each page, light and dark, wide and 360 pixels narrow. Without a FOLDER, it writes the pictures that the documentation
-shows to docs/images, and no others.
+each page (or those that are named), light and dark, wide and 360 pixels narrow. Without a FOLDER, it writes the
+pictures that the documentation shows to docs/images, and no others.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from forge.durable.store import RunStore, tables
+from forge.durable.store.encoding import figures_of
 from scripts.chromium import FLAGS, MISSING, find_chromium
 from scripts.console_page import asked
 
@@ -65,7 +67,7 @@ TURNS: list[Any] = [
 ]
 
 
-async def main(folder: Path, wanted: set[str]) -> int:
+async def main(folder: Path, wanted: set[str], pages: set[str]) -> int:
     program = find_chromium()
     if program is None:
         print(MISSING, file=sys.stderr)
@@ -87,7 +89,7 @@ async def main(folder: Path, wanted: set[str]) -> int:
                     await context.route(re.compile("/api/(?!stream)"), partial(move_home, directory))
                     for name, place in _places(run).items():
                         file = f"console-{name}-{size}-{scheme}.png"
-                        if not wanted or file in wanted:
+                        if (not wanted or file in wanted) and (not pages or name in pages):
                             await _photograph(context, f"{address}/{place}", folder / file)
                     await context.close()
             await browser.close()
@@ -121,6 +123,7 @@ async def _begin(page: Any) -> str:
     """Starts a run that ends and two that wait. Returns the one that has ended."""
     begun: list[str] = []
     _write_past(Path(str(await _workspace(page))) / ".forge")
+    _store_past(Path(str(await _workspace(page))) / ".forge" / "durable.db")
     for prompt in ("The parser fails for a=b=c. Fix it.", "Fix the parser, please.", "Fix the other parser."):
         begun.append((await asked(page, "/api/runs", {"prompt": prompt}))["run"]["id"])
         wanted = max(1, len(begun) - 1)
@@ -130,6 +133,7 @@ async def _begin(page: Any) -> str:
             await _until(page, f"/api/runs/{begun[0]}", lambda told: told["status"] == "finished")
             await asked(page, "/api/overview")
             (Path(str(await _workspace(page))) / "parser.py").write_text(PARSER, encoding="utf-8")
+    await asked(page, f"/api/runs/{begun[0]}/mark", {"verdict": "good", "note": "The smallest change that fixes it."})
     return str(begun[0])
 
 
@@ -155,6 +159,61 @@ def _write_past(folder: Path) -> None:
     common = {"seq": 1, "session": "past", "agent": "main"}
     with (folder / "audit.ndjson").open("a", encoding="utf-8") as log:
         log.writelines(f"{json.dumps({**one, **common})}\n" for one in events)
+
+
+TASKS = ("Summarise the new issues.", "Update the changelog.", "Why does the nightly build fail?", "Review the parser.")
+MODELS = ("anthropic:claude-sonnet-5", "openai:gpt-5-mini")
+
+
+def _store_past(file: Path) -> None:
+    """Stores runs of two weeks, with questions and marks, for the list of runs and the trends."""
+    dice = Random(11)  # noqa: S311 - the same pictures every time
+    ended: list[dict[str, Any]] = []
+    asked_for: list[dict[str, Any]] = []
+    marked: list[dict[str, Any]] = []
+    texts = dict.fromkeys(("session", "tenant", "parent", "parent_call", "worker", "attempt"), "")
+    for number in range(90):
+        at = time.time() - 7_000 - number * 13_000 - dice.randint(0, 6_000)
+        failure = dice.choices(["", "timeout", "turns", "cancelled"], [80, 8, 6, 6])[0]
+        status = {"": "finished", "cancelled": "cancelled"}.get(failure, "failed")
+        model, tokens, worked = dice.choice(MODELS), dice.randint(4_000, 60_000), dice.lognormvariate(3, 1)
+        waited = dice.choices([0.0, dice.lognormvariate(5, 1)], [70, 30])[0]
+        error = {"kind": failure, "message": "the model did not answer in time"} if failure == "timeout" else None
+        usage = {"input": tokens, "output": tokens // 12, "cached": int(tokens * dice.random())}
+        spent = {"turns": 4, "calls": dice.randint(1, 14), "usage": usage, "seconds": worked}
+        scope = {"user": dice.choice(["ada", "grace", ""])}
+        result = {"text": "Done.", "reason": failure or "answer", "error": error, "cost": tokens * 4e-6}
+        row: dict[str, Any] = {
+            "id": f"run-{number:012x}",
+            "agent": dice.choice(["parser", "parser", "reviewer"]),
+            "queue": "default",
+        }
+        row |= {
+            "version": "0",
+            "priority": 0,
+            "prompt": dice.choice(TASKS),
+            "status": status,
+            "segment": 1,
+            "waits": [],
+        }
+        row |= {"spent": spent, "scope": scope, "carrier": {}, "created": at - worked - waited, "updated": at}
+        row |= {"cancelling": False, "result": result, "look": None, "waits": [], "waited": waited, **texts}
+        ended.append({**row, **figures_of(scope, {**spent, "model": model}, result)})
+        if waited:
+            question: dict[str, Any] = {
+                "run": row["id"],
+                "call": "c",
+                "tool": dice.choice(["bash", "file_edit"]),
+                "digest": "d",
+            }
+            question |= {"id": f"q{number}", "request": {}, "asked": at - waited, "answered": at, "by": "console"}
+            asked_for.append({**question, "answer": {"kind": dice.choice(["once", "once", "no"])}, "always": None})
+        if number % 9 == 4:
+            verdict = {"verdict": "bad" if failure else "good", "note": "", "by": "console", "at": at}
+            marked.append({"run": row["id"], **verdict})
+    with RunStore(f"sqlite:///{file}") as store, store.engine.begin() as connection:
+        for table, rows in ((tables.runs, ended), (tables.questions, asked_for), (tables.marks, marked)):
+            connection.execute(table.insert(), rows)
 
 
 async def _workspace(page: Any) -> str:
@@ -213,4 +272,4 @@ def _shown() -> set[str]:
 if __name__ == "__main__":
     pictures = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "images"
     pictures.mkdir(parents=True, exist_ok=True)
-    sys.exit(asyncio.run(main(pictures, set() if len(sys.argv) > 1 else _shown())))
+    sys.exit(asyncio.run(main(pictures, set() if len(sys.argv) > 1 else _shown(), set(sys.argv[2:]))))

@@ -79,6 +79,10 @@ class Terminal:
         """What the window shows now."""
         return self._do("capture-pane -p")
 
+    def colours(self) -> str:
+        """The window with the codes of its colours."""
+        return self._do("capture-pane -p -e")
+
     def everything(self) -> str:
         """What the window shows, below what was shown before; wrapped lines are joined."""
         return self._do("capture-pane -p -J -S -")

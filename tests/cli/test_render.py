@@ -15,6 +15,8 @@ from forge.cli.terminal.render import MOST_DRAWN, MOST_LINES, WHEEL, ForPeople, 
 from forge.core.errors import ErrorKind
 from forge.core.events import (
     Event,
+    PermissionAnswered,
+    PermissionAsked,
     ReasoningDelta,
     Retrying,
     RunFinished,
@@ -374,3 +376,15 @@ def test_a_retry_is_said_with_its_wait_and_its_reason(view, request):
 def test_reasoning_and_drafts_write_nothing_where_nothing_can_be_drawn(plain):
     plain.show(RunStarted("x"), ReasoningDelta("hm"), ToolArgumentsDelta(CALL, "{}"))
     assert not plain.both
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_the_time_of_a_call_is_without_that_of_its_question(live, monkeypatch):
+    view = Shown(monkeypatch, live=live)
+    asked, answered = PermissionAsked(CALL, "read", "sales.csv"), PermissionAnswered(CALL, "once")
+    asked.at, answered.at = 100.0, 107.0
+    view.show(ToolStarted(CALL), asked, answered, ToolFinished(CALL, True, ANSWER, 7.25))
+    other = dataclasses.replace(CALL, id="2")
+    view.show(ToolStarted(other), ToolFinished(other, True, ANSWER, 7.25))  # which was not asked about
+    assert view.both.count("0.25 s") == 1
+    assert view.both.count("7.2 s") == 1

@@ -73,7 +73,7 @@ def test_a_session_gets_a_title_and_keeps_its_name(talked):
 @pytest.mark.parametrize(("setting", "title"), [("true", "A sum of two"), ("false", "how much?")])
 def test_the_model_titles_a_session_at_a_terminal(workspace, here, monkeypatch, setting, title):
     (workspace / "forge.yaml").write_text(f"agent: {{session_titles: {setting}}}\n")
-    monkeypatch.setattr("forge.cli.running.chat_session.sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("forge.cli.running.run_prompts.sys.stderr.isatty", lambda: True, raising=False)
     model = script(workspace, "It is 42.", {"title": "A sum of two"})
     done = here("run", "how much?", "--session", "sum", "--model", model, "--config", "forge.yaml", "--plain")
     assert done.code == 0, done.err

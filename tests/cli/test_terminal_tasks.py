@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -317,3 +318,157 @@ def test_esc_at_a_question_stops_the_run(workspace, begin):
         terminal.press(control("d"))
         assert terminal.wait_for_end() == 0
     assert not (workspace / "a").exists()
+
+
+def test_one_task_has_an_input_line_too(workspace, columns):
+    model = script(workspace, call("bash", command=WAIT), "Heard.")
+    with Terminal(workspace, "run", "go", "--yes", "--model", model, columns=columns) as terminal:
+        terminal.wait("until test -e go", BUSY)
+        terminal.press("use tabs", ENTER).wait("queued: use tabs")
+        terminal.press("/cost", ENTER).wait("queued: /cost")
+        terminal.press("half a sent").wait("> half a sent")
+        (workspace / "go").touch()
+        assert terminal.wait_for_end() == 0
+        shown = terminal.everything()
+        assert shown.index("> use tabs") < shown.index("Heard.") < shown.index("tokens out")  # of /cost, typed earlier
+        assert "Not sent: half a sent\n" in shown
+        assert BUSY not in terminal.screen()
+    assert said(workspace) == ["go", "use tabs"]
+
+
+def test_esc_stops_one_task(workspace):
+    model = script(workspace, call("bash", command=WAIT), "Never said.")
+    with Terminal(workspace, "run", "go", "--yes", "--model", model) as terminal:
+        terminal.wait("until test -e go", BUSY)
+        terminal.press(ESCAPE)
+        assert terminal.wait_for_end() == 130
+        assert "Never said." not in terminal.everything()
+
+
+def test_a_question_of_one_task_is_answered_in_the_line(workspace):
+    model = script(workspace, call("ask_question", question="Tabs or spaces?"), "Tabs it is.")
+    with Terminal(workspace, "run", "go", "--model", model) as terminal:
+        terminal.wait("Tabs or spaces?", "/help")
+        terminal.press("tabs", ENTER).wait("> tabs", "Tabs it is.")
+        assert terminal.wait_for_end() == 0
+    assert said(workspace) == ["go", "tabs"]
+
+
+@pytest.mark.parametrize(("flags", "changes"), [(("--plain",), {}), ((), {"NO_COLOR": "1"}), (("--json",), {})])
+def test_one_task_has_no_line_where_it_is_not_wanted(workspace, flags, changes):
+    model = script(workspace, "Done.")
+    with Terminal(workspace, "run", "go", "--model", model, *flags, **changes) as terminal:
+        assert terminal.wait_for_end() == 0
+        assert "Done." in terminal.everything()
+        assert BUSY not in terminal.everything()
+
+
+def test_what_was_typed_before_a_question_is_no_answer_and_is_kept(workspace, begin):
+    turns = (call("bash", command=WAIT), call("bash", command="touch made"), "Done.", "Later.")
+    with begin(*turns) as terminal:
+        terminal.wait(READY)
+        terminal.press("go", ENTER).wait("until test -e go", BUSY)
+        terminal.press("yes, and yes").wait("> yes, and yes")
+        (workspace / "go").touch()
+        terminal.wait("│ touch made", "[e]dit?")
+        assert not (workspace / "made").exists()
+        shown = terminal.press("n").wait("Done.", READY, "> yes, and yes")
+        assert "the person refused execute touch made" in " ".join(shown.split())
+        terminal.press(" again", ENTER).wait("Later.", READY)
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0
+    assert not (workspace / "made").exists()
+    assert said(workspace) == ["go", "yes, and yes again"]
+
+
+def test_keys_that_wait_for_a_question_do_not_answer_it(workspace):
+    with Terminal(workspace, "tool", "call", "bash", "command=touch made") as terminal:
+        terminal.press("y")  # before the program could ask
+        terminal.wait("│ touch made", "[e]dit?")
+        assert not (workspace / "made").exists()
+        terminal.press("y")
+        assert terminal.wait_for_end() == 0
+    assert (workspace / "made").exists()
+
+
+def test_words_are_not_cut_at_the_end_of_the_line(workspace, begin, columns):
+    text = "please read all of the documentation and write a summary of what it says about permissions " * 2
+    with begin("Done.") as terminal:
+        terminal.wait(READY)
+        shown = terminal.press(text.strip()).wait("permissions\n")
+        lines = [line for line in shown.splitlines() if line.startswith(("> ", "  "))]
+        assert len(lines) > 1
+        assert all(line[2] != " " for line in lines)
+        assert " ".join(lines).removeprefix("> ").split() == text.split()
+        assert all(len(line) < columns for line in lines)
+        terminal.press(control("a"), "X", control("e"), "!").wait("> Xplease", "permissions!")
+        terminal.press(ENTER).wait("Done.", READY)
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0
+    assert said(workspace) == [f"X{text.strip()}!"]
+
+
+def test_the_difference_is_that_since_the_session_began(workspace, begin):
+    (workspace / "a.txt").write_text("one\n")
+    read, edit = call("file_read", path="a.txt"), call("file_edit", path="a.txt", old_text="one", new_text="two")
+    with begin(
+        read, edit, call("file_write", path="b.txt", content="b\n"), "Done.", flags=("--yes", "--session", "s")
+    ) as terminal:
+        terminal.wait(READY)
+        terminal.press("go", ENTER).wait("Done.", READY)
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0
+    with begin("Unused.", flags=("--yes", "--session", "s")) as terminal:  # opened again
+        terminal.wait(READY)
+        terminal.press("/diff", ENTER).wait("-one\n", "+two\n", "+b\n", READY)
+        terminal.press("/undo", ENTER).wait("b.txt removed", READY)
+        terminal.press("/undo", ENTER).wait("a.txt restored", READY)
+        terminal.press("/diff", ENTER).wait("No file differs", READY)
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0
+
+
+def test_sub_agents_side_by_side_have_numbers(workspace, begin):
+    tasks = [call("task", description=f"count the {fruit}", prompt="Count.") for fruit in ("apples", "pears")]
+    searches = [call("grep_search", pattern="apples"), call("grep_search", pattern="apples")]
+    with begin({"calls": tasks}, *searches, "Three.", "Four.", "Done.", flags=("--yes",)) as terminal:
+        terminal.wait(READY)
+        shown = terminal.press("go", ENTER).wait("Done.", READY)
+        assert "▸ general 1: count the apples\n▸ general 2: count the pears\n  ✓ " in shown
+        assert "\n✓ general 1: count the apples" in shown
+        assert "\n✓ general 2: count the pears" in shown
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0
+
+
+def test_code_has_colours(workspace, begin):
+    with begin("Look:\n\n```python\nreturn 1\n```\n") as terminal:
+        terminal.wait(READY)
+        terminal.press("go", ENTER).wait("return 1", READY)
+        line = next(line for line in terminal.colours().splitlines() if "return" in line)
+        assert re.search(r"\x1b\[3\dm(?:\x1b\[49m)?return", line), line
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0
+
+
+def test_the_history_is_trimmed(workspace, begin):
+    history = workspace / ".forge" / "history"
+    with begin("Hello.") as terminal:
+        terminal.wait(READY)
+        terminal.press("the first", ENTER).wait("Hello.", READY)
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0
+    with history.open("a") as file:
+        file.writelines(f"+message {number}\n\n" for number in range(1_500))
+    with begin("Hello.") as terminal:
+        terminal.wait(READY)
+        terminal.press("the newest", ENTER).wait("Hello.", READY)
+        terminal.press(UP).wait("> the newest\n")
+        terminal.press(UP).wait("> message 1499\n")
+        terminal.press(control("u"), control("d"))
+        assert terminal.wait_for_end() == 0
+    kept = history.read_text().split("\n\n")
+    assert kept[0] == "+message 501"
+    assert kept[-2] == "+the newest"
+    assert len(kept) == 1_001  # and what follows the last one
+    assert history.stat().st_mode & 0o077 == 0

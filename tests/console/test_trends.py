@@ -11,10 +11,15 @@ import pytest
 import sqlalchemy as sa
 
 from forge.core.errors import Waiting
-from forge.durable.store.tables import runs
+from forge.durable.store.encoding import figures_of
+from forge.durable.store.tables import questions, runs
 from forge.project.audit.log_events import read_line
 from forge.workspace.state import state_directory
 from tests.console.conftest import call, running_console, script
+from tests.console.test_run_list import stored
+from tests.durable.conftest import postgres, postgres_server, postgres_template
+
+__all__ = ["postgres", "postgres_server", "postgres_template"]  # fixtures
 
 NOW = datetime.combine(date.today(), clock(12)).timestamp()
 DAY = 86_400
@@ -180,8 +185,68 @@ def store_runs(store, *names, status="finished", parent="", ended=NOW, cost=None
         "look": None,
     }
     more = {"status": status, "parent": parent, "spent": spent, "created": ended - 1, "updated": ended}
+    more |= figures_of({}, spent, common["result"])
     with store.engine.begin() as connection:
         connection.execute(sa.insert(runs), [{"id": name, **common, **more} for name in names])
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def shared(request: pytest.FixtureRequest) -> str | None:
+    return None if request.param == "sqlite" else str(request.getfixturevalue("postgres"))
+
+
+async def test_figures_by_agent_model_tool_and_user(tmp_path, shared):
+    """Ten runs of Ada with the large model, two of Bob with the small one, and the questions of both."""
+    calls = [{**ended("bash", 1.0, error="permission_error"), "session": "r1", "agent": "ops"}, ended("bash", 2.0)]
+    (state_directory(tmp_path) / "audit.ndjson").write_text("".join(f"{json.dumps(one)}\n" for one in calls))
+    async with running_console(tmp_path, works=False, database=shared) as console:
+        rows, asked = [], []
+        for number in range(1, 13):
+            is_ada = number <= 10
+            used = {"input": 100, "output": 10, "cached": 50 if is_ada else 0}
+            spent: dict[str, Any] = {"usage": used, "cost": 0.5 if is_ada else None, "seconds": float(number)}
+            spent["model"] = "m:large" if is_ada else "m:small"
+            scope, result = {"user": "ada" if is_ada else "bob"}, {"reason": "answer" if number > 1 else "turns"}
+            more = {"agent": "ops" if is_ada else "main", "session": f"r{number}", "spent": spent, "scope": scope}
+            status = "finished" if number > 1 else "failed"
+            row = stored(f"r{number}", NOW, status=status, **{**more, **figures_of(scope, spent, result)})
+            rows.append(row)
+            answer = {"kind": "no" if number == 3 else "once"}
+            question = {"id": f"q{number}", "run": row["id"], "call": "c", "tool": "bash" if is_ada else "file_write"}
+            question |= {"digest": "", "request": {}, "asked": NOW - 10 * number, "answered": NOW, "answer": answer}
+            asked.append({**question, "by": "console", "always": None})
+        with console.home.runs.store.engine.begin() as connection:
+            connection.execute(sa.insert(runs), rows)
+            connection.execute(sa.insert(questions), asked)
+        told = await console.get("/api/trends", days=3)
+        ada, bob = told["by"]["user"][:2]
+        assert (ada["name"], ada["runs"], ada["failed"], ada["cost"]) == ("ada", 10, 1, 5.0)
+        assert (ada["input"], ada["output"], ada["cached"]) == (1_000, 100, 500)
+        assert (ada["run_p50"], ada["run_p95"]) == (5.0, 10.0)
+        assert (ada["questions"], ada["refused"], ada["wait_p50"], ada["wait_p95"]) == (10, 1, 50.0, 100.0)
+        assert (ada["calls"], ada["denied"], ada["errors"]) == (1, 1, 0)
+        assert (bob["name"], bob["runs"], bob["cost"], bob["calls"]) == ("bob", 2, None, 0)
+        assert [one["name"] for one in told["by"]["model"][:2]] == ["m:large", "m:small"]
+        assert {one["name"]: one["denied"] for one in told["by"]["agent"]} == {"ops": 1, "main": 0}
+        tools = {one["name"]: one for one in told["by"]["tool"]}
+        assert (tools["bash"]["calls"], tools["bash"]["denied"], tools["bash"]["questions"]) == (2, 1, 10)
+        assert (tools["file_write"]["calls"], tools["file_write"]["wait_p50"]) == (0, 110.0)
+        series = {name: values[-1] for name, values in told["series"].items()}
+        assert (series["runs"], series["cached"], series["questions"], series["refused"]) == (12, 500, 12, 1)
+        assert (series["run_p50"], series["wait_p50"], series["wait_p95"]) == (6.0, 60.0, 120.0)
+        assert told["series"]["questions"][0] == 0
+        assert told["series"]["wait_p50"][0] is None
+
+        chosen: tuple[tuple[dict[str, Any], int, float | None], ...]
+        chosen = (({"user": "bob"}, 2, None), ({"model": "m:large"}, 10, 5.0), ({"agent": "main"}, 2, None))
+        for wanted, count, cost in chosen:
+            found = (await console.get("/api/trends", days=3, **wanted))["series"]
+            assert (found["runs"][-1], found["cost"][-1], found["questions"][-1]) == (count, cost, count)
+        told = await console.get("/api/trends", tool="file_write")
+        assert (told["series"]["questions"][-1], told["series"]["runs"][-1]) == (2, 12)
+        noted = (await console.get("/api/trends", user="nobody"))["notes"]
+        assert any("all models and users" in one for one in noted)
+        assert (await console.get("/api/trends"))["notes"] == []
 
 
 async def test_without_a_log_there_are_no_figures(tmp_path):

@@ -332,7 +332,7 @@ async def test_cancelled_in_the_middle_of_a_replay_what_was_done_stays_in_the_hi
     stopped = attempts.Attempt.record
 
     async def record(self: attempts.Attempt, *arguments: Any) -> Any:
-        if self.steps == 6:
+        if self.recorded_steps == 6:
             self.stop()
         return await stopped(self, *arguments)
 

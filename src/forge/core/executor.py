@@ -46,7 +46,7 @@ class _ToolChain:
     tool: Tool
     run: Next
     afters: tuple[After, ...]  # for results that did not come from `run`
-    late: bool  # it may have to be initialised first
+    late: bool  # `ready` is awaited before each call
 
 
 class ToolExecutor:

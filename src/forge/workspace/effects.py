@@ -24,7 +24,7 @@ _NOUNS: dict[PathType, str] = {"file": "file", "folder": "folder", "link": "link
 
 @dataclass(frozen=True, slots=True)
 class PathState:
-    """What is at a path, before or after."""
+    """The file, folder or link at a path, before or after."""
 
     type: PathType
     mode: int  # permission bits

@@ -90,8 +90,8 @@ def command(options: Options, prompt: str | None, **more: Any) -> int:
     of JSON on the standard output, and the last line of a run is its run_finished event.
 
     If no rule allows a call, Forge asks at the terminal, and one key answers. Without a terminal the call is denied,
-    unless --yes approves it. A line that you type during the run is a message to the model, which sees it before its
-    next turn. Ctrl-C stops the run after its cleanup, a second Ctrl-C at once.
+    unless --yes approves it. What you type during the run is a message to the model, which sees it before its next
+    turn. Ctrl-C stops the run after its cleanup, a second Ctrl-C at once.
 
     The conversation is stored in the workspace: --session NAME continues it.
 
@@ -135,7 +135,7 @@ def command(options: Options, prompt: str | None, **more: Any) -> int:
         raise click.UsageError('A durable run needs its task at once: forge run --durable "TASK"')
     if more["output_schema"] is not None and (prompt is None or durable):
         raise click.UsageError('--output-schema is for one task: forge run --output-schema FILE "TASK", not --durable.')
-    from forge.cli.running.chat_session import RunFlags  # the whole agent, which showing the help does without
+    from forge.cli.running.run_prompts import RunFlags  # the whole agent, which showing the help does without
 
     named = _parameter_source("session") is not ParameterSource.DEFAULT
     flags = RunFlags(
@@ -220,19 +220,15 @@ def _run_durably(options: Options, flags: Any, prompt: Any, **how: Any) -> int:
 
 
 def _run_task(options: Options, flags: Any, prompt: Any) -> int:
-    from forge.cli.running.chat_session import open_chat_session
-    from forge.cli.terminal.keyboard import Keyboard, is_in_front
+    if not flags.reads_stdin and sys.stderr.isatty() and not options.json:
+        from forge.cli.running.chat import run_task  # pipes do without it
 
-    with open_chat_session(options, flags) as chat:
-        answers = not flags.reads_stdin and sys.stderr.isatty() and not options.json
-        if answers and is_in_front():
-            chat.hear_typed()
-        ending = chat.ask(prompt, wait=True)
-        while answers and ending.reason != "cancelled" and (answer := chat.next_typed()):
-            ending = chat.ask(answer, wait=True)  # a line that came after the last turn
-        while answers and ending.reason == "question" and (answer := Keyboard().message()):
-            ending = chat.ask(answer, wait=True)
-        chat.say_goodbye(ending)
+        return run_task(options, flags, prompt)
+    from forge.cli.running.run_prompts import open_prompt_runner
+
+    with open_prompt_runner(options, flags) as runner:
+        ending = runner.ask(prompt, wait=True)
+        runner.say_goodbye(ending)
         return ending.exit_code
 
 

@@ -411,8 +411,8 @@ def resume(
         from forge.project.runs.durable_runs import check_installed
 
         check_installed()
-    from forge.cli.running.chat_session import RunFlags
     from forge.cli.running.durable_run import resume as resume_run
+    from forge.cli.running.run_prompts import RunFlags
 
     flags = RunFlags(model=model, session=None, reads_stdin=not sys.stdin.isatty(), **more)
     return resume_run(options, flags, run, say=say, database=database, detach=detach, app_version=app_version)

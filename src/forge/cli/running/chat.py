@@ -20,9 +20,10 @@ import click
 from forge.agent.labels import quote_text
 from forge.cli.options import Options
 from forge.cli.running.chat_commands import FOLDER, MoreCommands, fill_in, find_own_commands
-from forge.cli.running.chat_session import ChatSession, RunFlags, is_plain, open_chat_session
+from forge.cli.running.run_prompts import PromptRunner, RunFlags, is_plain, open_prompt_runner
 from forge.cli.running.tool_names import describe_permissions
-from forge.cli.terminal.keyboard import Keyboard
+from forge.cli.terminal.exit_codes import Ending
+from forge.cli.terminal.keyboard import Keyboard, is_in_front
 from forge.cli.terminal.output import as_ascii
 from forge.cli.terminal.print_result import as_text, clip, harmless, table_lines
 from forge.core.arguments.names import near
@@ -70,25 +71,47 @@ class ChatCommand(NamedTuple):
 
 def chat(options: Options, flags: RunFlags) -> int:
     """Returns exit code 0 at a terminal; input from a pipe ends with the code of its last run."""
-    with open_chat_session(options, flags) as session:
+    with open_prompt_runner(options, flags) as runner:
         if flags.session is not None:
-            session.stored  # noqa: B018 - read now, so that the greeting can say how long it is
+            runner.stored  # noqa: B018 - read now, so that the greeting can say how long it is
         can_edit = can_edit_lines(options, flags)
         if not (can_edit and is_installed("terminal")):
-            conversation = Chat(session, Keyboard(), shows=not (options.json or flags.quiet))
+            conversation = Chat(runner, Keyboard(), shows=not (options.json or flags.quiet))
             conversation.greet()
             if can_edit:
                 _print_note(f"For an input line with history and completion: {install_command('terminal')}")
             return conversation.run_to_end()
         from forge.cli.terminal.input_line import InputLine  # loads prompt_toolkit, which nothing else needs
 
-        history = state_directory(session.workspace) / HISTORY if session.store is not None else None
-        conversation = Chat(session, Keyboard(), shows=True)
+        history = state_directory(runner.workspace) / HISTORY if runner.store is not None else None
+        conversation = Chat(runner, Keyboard(), shows=True)
         conversation.greet()
         with InputLine(conversation, history) as line:
             conversation.keyboard = line
-            session.use_line(line)
+            runner.use_line(line)
             return conversation.run_to_end()
+
+
+def run_task(options: Options, flags: RunFlags, prompt: str | Message) -> int:
+    """Runs one task for a person at a terminal: what is typed meanwhile, in an input line of its own, steers it."""
+    with open_prompt_runner(options, flags) as runner:
+        if not is_in_front():  # the terminal belongs to another program
+            return Chat(runner, Keyboard(), shows=True).run_task(prompt)
+        if not (can_edit_lines(options, flags) and is_installed("terminal")):
+            runner.hear_typed()
+            return Chat(runner, Keyboard(), shows=True).run_task(prompt)
+        from forge.cli.terminal.input_line import InputLine
+
+        conversation = Chat(runner, Keyboard(), shows=True)
+        history = state_directory(runner.workspace) / HISTORY if runner.store is not None else None
+        with InputLine(conversation, history) as line:
+            conversation.keyboard = line
+            runner.use_line(line)
+            code = conversation.run_task(prompt)
+            unsent = line.unsent()
+        if unsent:
+            _print_note(harmless(f"Not sent: {unsent}"))
+        return code
 
 
 def can_edit_lines(options: Options, flags: RunFlags) -> bool:
@@ -101,18 +124,19 @@ def can_edit_lines(options: Options, flags: RunFlags) -> bool:
 class Chat:
     """Reads a line, runs it, reads the next. A line that begins with `/word` is a command of the chat."""
 
-    def __init__(self, chat: ChatSession, keyboard: Reader, *, shows: bool) -> None:
-        self.chat = chat
+    def __init__(self, runner: PromptRunner, keyboard: Reader, *, shows: bool) -> None:
+        self.runner = runner
         self.keyboard = keyboard
-        self.code = 0
+        self.ending: Ending | None = None  # of the last run
+        self.waits = not keyboard.is_terminal  # for background work, before the next message is read
         self.shows = shows and keyboard.is_terminal
-        self.prompts = ChatPrompts(chat, chat.servers)
-        self.more = more = MoreCommands(chat)
+        self.prompts = ChatPrompts(runner, runner.servers)
+        self.more = more = MoreCommands(runner)
         self.commands = {
             "/clear": self._printing(more.clear, "begin a new session"),
             "/context": self._printing(more.context, "what fills the model's window"),
             "/cost": self._printing(more.cost, "tokens and cost of this conversation"),
-            "/diff": self._printing(more.diff, "changes of files in this conversation"),
+            "/diff": self._printing(more.diff, "changes of files since this session began"),
             "/export": self._printing(more.export, "write the session to a file: /export NAME.md, or NAME.json"),
             "/mcp": self._printing(more.mcp, "MCP servers and their state"),
             "/model": self._printing(more.model, "show the model; /model NAME changes it"),
@@ -127,8 +151,8 @@ class Chat:
         }
 
     def run_to_end(self) -> int:
-        if self.shows and self.chat.line is None:
-            self.chat.hear_typed()
+        if self.shows and self.runner.line is None:
+            self.runner.hear_typed()
         try:
             while (text := self._read()) is not None:
                 if text:
@@ -136,26 +160,50 @@ class Chat:
         except Quit:
             pass
         if self.keyboard.is_terminal:
-            self.chat.say_goodbye()
+            self.runner.say_goodbye()
             return 0
-        return self.code
+        return self.ending.exit_code if self.ending is not None else 0
+
+    def run_task(self, prompt: str | Message) -> int:
+        """Runs one task, then what was typed meanwhile and came too late for it. Returns the exit code."""
+        self.waits = True
+        ending = self._ask(prompt)
+        with suppress(Quit):
+            while ending.reason != "cancelled":
+                text = self._next_queued()
+                if text is None and ending.reason == "question":
+                    text = self.keyboard.message()
+                if not text:
+                    break
+                self._receive(text)
+                ending = self.ending or ending
+        self.runner.say_goodbye(ending)
+        return ending.exit_code
+
+    def _ask(self, prompt: str | Message | None) -> Ending:
+        self.ending = self.runner.ask(prompt, wait=self.waits)
+        return self.ending
+
+    def _next_queued(self) -> str | None:
+        line = self.runner.line
+        return line.next_queued() if line is not None else self.runner.next_typed()
 
     # What the input line wants; on its thread.
 
     def send(self, text: str) -> None:
-        self.chat.agent.send(text, self.chat.session)
+        self.runner.agent.send(text, self.runner.session)
 
     def withdraw(self, text: str) -> bool:
-        return self.chat.agent.withdraw(text, self.chat.session)
+        return self.runner.agent.withdraw(text, self.runner.session)
 
     def is_busy(self) -> bool:
-        return self.chat.is_busy
+        return self.runner.is_busy
 
     def stop(self) -> None:
-        self.chat.stop()
+        self.runner.stop()
 
     def expand(self) -> None:
-        self.chat.screen.expand()
+        self.runner.screen.expand()
 
     def change_mode(self) -> None:
         self.more.change_mode()
@@ -168,7 +216,7 @@ class Chat:
         from forge.cli.terminal.input_line import Suggestion
 
         word = line.rpartition("\n")[2].rpartition(" ")[2]
-        for path in find_paths(word[1:], self.chat.workspace) if word.startswith("@") else ():
+        for path in find_paths(word[1:], self.runner.workspace) if word.startswith("@") else ():
             yield Suggestion(f"@{path}", len(word))
         if not line.startswith("/") or "\n" in line:
             return
@@ -186,7 +234,7 @@ class Chat:
     def _read(self) -> str | None:
         """Returns the next message. Ctrl-C discards the typed line; a second Ctrl-C leaves."""
         prompt = "> " if self.shows else ""
-        if (typed := self.chat.next_typed()) is not None:
+        if (typed := self.runner.next_typed()) is not None:
             return typed
         try:
             return self.keyboard.message(prompt)
@@ -202,23 +250,23 @@ class Chat:
         word, _, rest = text.partition(" ")
         if PROMPT.fullmatch(word) and self._run_prompt(word, rest):
             return
-        if word not in self.commands and (own := find_own_commands(self.chat.workspace).get(word)) is not None:
+        if word not in self.commands and (own := find_own_commands(self.runner.workspace).get(word)) is not None:
             text, word = fill_in(own.text, rest.strip()), ""
         if not re.fullmatch(r"/[a-z][a-z0-9-]*", word) or "\n" in text:
             try:
-                prompt = attach_named(text, self.chat.agent.scope)
+                prompt = attach_named(text, self.runner.agent.scope)
             except ToolError as error:
                 _print_note("\n".join(filter(None, (error.message, error.suggestion))))
                 return
             if isinstance(prompt, Message):
                 names = (f"{one.name} ({one.media_type}, {len(one.data):,} bytes)" for one in prompt.attachments)
                 _print_note(harmless(f"Attached: {', '.join(names)}"))
-            self.code = self.chat.ask(prompt, wait=not self.keyboard.is_terminal).exit_code
+            self._ask(prompt)
             return
         command = self.commands.get(word)
         if command is None:
             hint = near(word, self.commands, 1)
-            if Path(self.chat.workspace, FOLDER, f"{word[1:]}.md").is_file():
+            if Path(self.runner.workspace, FOLDER, f"{word[1:]}.md").is_file():
                 _print_note(f"{word} is a command of a project that is not trusted. `forge trust` lets you trust it.")
                 return
             _print_note(f"There is no command {word}. " + (f"Did you mean {hint[0]}?" if hint else "/help lists them."))
@@ -243,15 +291,15 @@ class Chat:
         else:
             _print_note(harmless(text))
             prompt = quote_text(text, f"prompt {word[1:]}", rest)
-            self.code = self.chat.ask(prompt, wait=not self.keyboard.is_terminal).exit_code
+            self._ask(prompt)
         return True
 
     def greet(self) -> None:
         if self.shows:
-            agent = self.chat.agent
-            _print_note(f"forge {version()} · {agent.model} · {len(agent.registry)} tools · {self.chat.workspace}")
-            known = len(self.chat.stored.conversation.messages) if self.chat.has_begun else 0
-            _print_note(f"session {self.chat.session}: {known} messages" if known else "/help lists the commands.")
+            agent = self.runner.agent
+            _print_note(f"forge {version()} · {agent.model} · {len(agent.registry)} tools · {self.runner.workspace}")
+            known = len(self.runner.stored.conversation.messages) if self.runner.has_begun else 0
+            _print_note(f"session {self.runner.session}: {known} messages" if known else "/help lists the commands.")
 
     def _help(self, _: str) -> None:
         known = self._describe_commands() | self.prompts.describe()
@@ -268,7 +316,7 @@ class Chat:
         )
 
     def _describe_commands(self) -> dict[str, str]:
-        own = {name: one.words for name, one in find_own_commands(self.chat.workspace).items()}
+        own = {name: one.words for name, one in find_own_commands(self.runner.workspace).items()}
         return own | {name: command.help for name, command in self.commands.items()}
 
     @staticmethod
@@ -283,15 +331,15 @@ class Chat:
         raise Quit
 
     def _tools(self, _: str) -> None:
-        registry = self.chat.agent.registry
+        registry = self.runner.agent.registry
         width, columns = max(map(len, registry)), shutil.get_terminal_size().columns
         for name, tool in sorted(registry.items()):
             words = tool.spec.description.partition("\n")[0]
             _print_note(clip(f"{name:<{width}}  {describe_permissions(tool.spec):<10}  {words}", columns))
 
     def _compact(self, _: str) -> None:
-        stored = self.chat.stored
-        if self.chat.do(stored.shortening.compact(stored.conversation)):
+        stored = self.runner.stored
+        if self.runner.do(stored.shortening.compact(stored.conversation)):
             _print_note(
                 f"The model reads {len(stored.conversation.shown)} messages from now on; the session keeps all of them."
             )
@@ -300,19 +348,19 @@ class Chat:
 
     def _resume(self, name: str) -> None:
         if name:
-            self.chat.switch(name)
-            _print_note(f"session {self.chat.session}: {len(self.chat.stored.conversation.messages)} messages")
+            self.runner.switch(name)
+            _print_note(f"session {self.runner.session}: {len(self.runner.stored.conversation.messages)} messages")
             return
-        messages = self.chat.stored.conversation.messages
+        messages = self.runner.stored.conversation.messages
         last = messages[-1].role if messages else ""
         if unanswered_calls(messages) or last in ("user", "tool"):
-            self.code = self.chat.ask(None).exit_code
+            self._ask(None)
         else:
             _print_note("Nothing was stopped: type what to do next. /session lists other sessions.")
 
     def _session(self, _: str) -> None:
-        store = self.chat.store
-        _print_note(f"This is {self.chat.session}" + ("." if store is not None else ", which is not stored."))
+        store = self.runner.store
+        _print_note(f"This is {self.runner.session}" + ("." if store is not None else ", which is not stored."))
         rows = [
             (
                 f"  {one.name}",
@@ -326,11 +374,11 @@ class Chat:
             _print_note(line)
 
     def _undo(self, rest: str) -> None:
-        if "undo" not in self.chat.agent.registry:
+        if "undo" not in self.runner.agent.registry:
             _print_note("There is nothing to undo: the agent has no tool that changes files.")
             return
         arguments = {"action": "list"} if rest == "list" else {"action": "apply", **({"call_id": rest} if rest else {})}
-        result = self.chat.do(self.chat.agent.call("undo", arguments, session=self.chat.session))
+        result = self.runner.do(self.runner.agent.call("undo", arguments, session=self.runner.session))
         if result.is_error or rest == "list":  # a change that was taken back has been shown
             _print_note(as_text(result))
 
@@ -366,8 +414,8 @@ PATIENCE = 5.0  # seconds for all servers to list their prompts, or for one to s
 class ChatPrompts:
     """The prompts of the open servers of a chat."""
 
-    def __init__(self, chat: ChatSession, servers: Mapping[str, McpSource]) -> None:
-        self.chat = chat
+    def __init__(self, runner: PromptRunner, servers: Mapping[str, McpSource]) -> None:
+        self.runner = runner
         self._servers = servers
         self._listed: dict[str, tuple[McpSource, ServerPrompt]] = {}
         self._listed_at = float("-inf")
@@ -375,7 +423,7 @@ class ChatPrompts:
     def find_all(self, *, wait: bool = True) -> dict[str, tuple[McpSource, ServerPrompt]]:
         """Returns the prompts by command. Servers that do not answer are left out. `wait`: the list must be fresh."""
         if wait and self._servers and time.monotonic() - self._listed_at > FRESH:
-            self._listed = self.chat.loop.start(self._read()).result()
+            self._listed = self.runner.loop.start(self._read()).result()
             self._listed_at = time.monotonic()
         return self._listed
 
@@ -390,7 +438,7 @@ class ChatPrompts:
         """Returns the text of a prompt. Raises `ToolError`."""
         server, prompt = self.find_all()[command]
         arguments = read_arguments(command, prompt, rest)
-        return join_messages(self.chat.do(server.get_prompt(prompt.name, arguments)))
+        return join_messages(self.runner.do(server.get_prompt(prompt.name, arguments)))
 
     def complete(self, line: str, word: str) -> list[str]:
         """Returns what the last word of a command may become: an argument, or a value of the server."""
@@ -405,7 +453,7 @@ class ChatPrompts:
         known = dict(one.split("=", 1) for one in words if "=" in one)
         try:
             asked = _within(server.complete_argument(prompt.name, name, value, known))
-            values: list[str] = self.chat.loop.start(asked).result()
+            values: list[str] = self.runner.loop.start(asked).result()
         except (ToolError, TimeoutError):
             return []
         return [f"{name}={shlex.quote(one)}" for one in values]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from forge.agent.context_window import find_window
 from forge.agent.tokens import estimate_definition, estimate_messages, find_weights
-from forge.cli.running.chat_session import ChatSession
+from forge.cli.running.run_prompts import PromptRunner
 from forge.cli.terminal.print_result import colour_diff, harmless, table_lines
 from forge.cli.terminal.render import ForPeople
 from forge.core.errors import ErrorKind, ToolError
@@ -30,6 +30,7 @@ from forge.permissions.questions import Decision, approve_all
 from forge.permissions.rules import Rule
 from forge.project.runs.sessions import new_name
 from forge.project.trust import is_trusted
+from forge.workspace.history.tracking import SessionState
 
 ASK, ACCEPT_EDITS, PLAN = "", "accept edits", "plan mode"
 MODES = (ASK, ACCEPT_EDITS, PLAN)
@@ -71,20 +72,20 @@ def _make_rule(decision: Decision, permission: Permission, where: str) -> Rule:
 class MoreCommands:
     """The commands; each prints through `say`."""
 
-    def __init__(self, chat: ChatSession) -> None:
-        self.chat = chat
+    def __init__(self, runner: PromptRunner) -> None:
+        self.runner = runner
         self.mode = ASK
-        self._policy = chat.agent.gate.policy
+        self._policy = runner.agent.gate.policy
 
     def change_mode(self) -> None:
         """Changes to the next mode. Rules that are no list of rules have no modes."""
         if isinstance(self._policy, Rules):
             self.mode = MODES[(MODES.index(self.mode) + 1) % len(MODES)]
-            gate = self.chat.agent.gate
+            gate = self.runner.agent.gate
             gate.use_policy(add_mode(self._policy, self.mode, can_ask=gate.approve is not approve_all))
 
     def model(self, name: str) -> Iterator[str]:
-        agent = self.chat.agent
+        agent = self.runner.agent
         if not name:
             yield f"The model is {agent.model}. /model NAME changes it, such as /model anthropic:MODEL."
             return
@@ -92,18 +93,18 @@ class MoreCommands:
         if isinstance(found, ModelWithoutKey):
             raise found.problem
         agent.provider, agent.model, agent.window = found, name, find_window(found)
-        self.chat.use_model(name)
+        self.runner.use_model(name)
         yield f"The model is {name} from now on."
 
     def clear(self, _: str) -> Iterator[str]:
-        before, begun = self.chat.session, self.chat.has_begun
-        self.chat.begin_anew(new_name())
+        before, begun = self.runner.session, self.runner.has_begun
+        self.runner.begin_anew(new_name())
         yield "A new session begins: the model knows nothing of the earlier messages."
-        if begun and self.chat.store is not None:
+        if begun and self.runner.store is not None:
             yield f"/resume {before} returns to them."
 
     def cost(self, _: str) -> Iterator[str]:
-        view = self.chat.view
+        view = self.runner.view
         if isinstance(view, ForPeople):
             runs, usage, cost = view.totals
             rows = [("runs", f"{runs:,}"), ("tokens in", f"{usage.input:,}"), ("  of them cached", f"{usage.cached:,}")]
@@ -112,13 +113,13 @@ class MoreCommands:
             yield from table_lines(rows)
 
     def context(self, _: str) -> Iterator[str]:
-        agent, shown = self.chat.agent, self.chat.stored.conversation.shown
+        agent, shown = self.runner.agent, self.runner.stored.conversation.shown
         weights = find_weights(agent.provider)
         names = {"system": "instructions", "user": "your messages", "assistant": "the model's", "tool": "results"}
         counted = {
             name: estimate_messages([one for one in shown if one.role == role], weights) for role, name in names.items()
         }
-        counted["tools"] = sum(map(estimate_definition, agent.registry.specs(self.chat.session)))
+        counted["tools"] = sum(map(estimate_definition, agent.registry.specs(self.runner.session)))
         total, window = sum(counted.values()), agent.window
         of = window or total or 1
         rows = [(name, f"{tokens:>9,}", f"{tokens / of:5.1%}") for name, tokens in counted.items()]
@@ -128,16 +129,16 @@ class MoreCommands:
         )
 
     def diff(self, _: str) -> Iterator[str]:
-        view = self.chat.view
-        diffs = view.diffs if isinstance(view, ForPeople) else []
-        yield from (colour_diff(harmless(one).rstrip("\n")) for one in diffs)
-        if not diffs:
-            yield "No tool has changed a file in this conversation."
+        changes = SessionState(self.runner.workspace).undo.session_diff(self.runner.session)
+        if not changes:
+            yield "No file differs from what it was before this session's tools changed it."
+            return
+        yield colour_diff(harmless(changes).rstrip("\n"))
 
     def export(self, rest: str) -> Iterator[str]:
-        name = rest or f"{self.chat.session}.md"
-        path = Path(self.chat.workspace, name)
-        messages = self.chat.stored.conversation.messages
+        name = rest or f"{self.runner.session}.md"
+        path = Path(self.runner.workspace, name)
+        messages = self.runner.stored.conversation.messages
         text = (
             json.dumps([export_message(one) for one in messages], ensure_ascii=False, indent=2)
             if path.suffix == ".json"
@@ -153,18 +154,18 @@ class MoreCommands:
         yield f"{len(messages)} messages are in {name}."
 
     def permissions(self, _: str) -> Iterator[str]:
-        policy = self.chat.agent.gate.policy
+        policy = self.runner.agent.gate.policy
         yield f"Mode: {self.mode or 'ask'}. Shift-Tab changes it."
         for name, layer in policy.layers if isinstance(policy, Rules) else ():
             yield from (f"  {name:<12} {harmless(rule.text)}" for rule in layer.all_rules())
-        remembered = self.chat.agent.gate.remembered(self.chat.session)
+        remembered = self.runner.agent.gate.remembered(self.runner.session)
         yield from (f"  {'always':<12} {harmless(rule)}" for rule in remembered)
         yield "Otherwise reading is allowed, and everything else asks. `forge policy explain` says more."
 
     def mcp(self, _: str) -> Iterator[str]:
         rows = [
             (name, "open" if one.is_open else "closed", f"{len(one.tools)} tools", harmless("; ".join(one.problems)))
-            for name, one in self.chat.servers.items()
+            for name, one in self.runner.servers.items()
         ]
         yield from table_lines(rows) if rows else ["This project has no MCP servers. `forge mcp add` adds one."]
 

@@ -18,10 +18,10 @@ from forge.agent.agent import Agent
 from forge.agent.result import make_finished_event
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
-from forge.cli.running.chat_session import RunFlags, ask_person, is_plain, make_view, open_agent, run_options
 from forge.cli.running.event_log import log_events
 from forge.cli.running.loop_thread import LoopThread, run_interruptible
 from forge.cli.running.next_commands import Commands
+from forge.cli.running.run_prompts import RunFlags, ask_person, is_plain, make_view, open_agent, run_options
 from forge.cli.running.stored_runs import open_stored_runs
 from forge.cli.running.tool_names import print_note
 from forge.cli.running.waiting_runs import result_so_far, waiting_lines, worker_for

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import tempfile
 import termios
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any
 
 import click
 
-from forge.cli.terminal.keyboard import discard_typed, flush_typed, read_typed, single_keys
+from forge.cli.terminal.keyboard import read_typed, single_keys, take_typed, take_typed_ahead
 from forge.cli.terminal.output import Output, as_ascii
 from forge.cli.terminal.print_result import clip, diff_lines, harmless, is_diff, width_of, wrap
 from forge.core.arguments.schema import compile_parser
@@ -71,22 +71,28 @@ LABELS = {"r": "[r]eason"} | {key: f"[{key}]{word[1:]}" for key, word in ECHOES.
 OF_EFFECTS = {"y": "[y]es, apply", "s": "apply [s]ome", "n": "[n]o, discard"}
 
 
-async def ask_on_terminal(request: PermissionRequest, *, plain: bool = False) -> Answer:
-    """An `Approver`. The end of the input means no. `plain`: answers are lines, and nothing is coloured."""
-    return await _Question(request, Output(plain=plain)).ask()
+async def ask_on_terminal(
+    request: PermissionRequest, *, plain: bool = False, keep: Callable[[str], None] = lambda typed: None
+) -> Answer:
+    """An `Approver`. The end of the input means no. `plain`: answers are lines, and nothing is coloured.
+
+    `keep` gets what was typed before the question could be seen: it is no answer.
+    """
+    return await _Question(request, Output(plain=plain), keep).ask()
 
 
 class _Question:
     """One question to the person, until it has an answer."""
 
-    def __init__(self, request: PermissionRequest, out: Output) -> None:
+    def __init__(self, request: PermissionRequest, out: Output, keep: Callable[[str], None]) -> None:
         self.request = request
         self.out = out
+        self.keep = keep
         self.by_key = out.live and os.isatty(0)
 
     async def ask(self) -> Answer:
         request = self.request
-        flush_typed()
+        self._keep_typed(take_typed())
         _print(render_question(request, self.out))
         is_cut = self._is_cut()
         if request.result is not None:
@@ -112,6 +118,10 @@ class _Question:
             else:
                 return self._answer(key)
 
+    def _keep_typed(self, typed: str) -> None:
+        if typed:
+            self.keep(typed)
+
     def _is_cut(self) -> bool:
         return bool(self.request.preview) and len(_preview_lines(self.request)) > _room_for_preview(
             self.request, self.out
@@ -128,7 +138,7 @@ class _Question:
         offer = (" " if self.by_key else ", ").join(labels[key] for key in keys)
         if self.by_key:
             with single_keys():
-                await discard_typed()
+                self._keep_typed(await take_typed_ahead())
                 return await self._read_choice(keys, f"{self.out.paint(offer, '1')}? ")
         return await self._read_choice(keys, f"{offer}? ")
 

@@ -32,6 +32,7 @@ from prompt_toolkit.data_structures import Point, Size
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, has_completions, is_searching
 from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.formatted_text.utils import fragment_list_to_text
 from prompt_toolkit.history import History
 from prompt_toolkit.input import create_input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -45,6 +46,9 @@ from prompt_toolkit.layout import (
     Window,
 )
 from prompt_toolkit.layout.menus import CompletionsMenu
+from prompt_toolkit.layout.processors import Processor, Transformation, TransformationInput
+from prompt_toolkit.layout.screen import Char
+from prompt_toolkit.layout.utils import explode_text_fragments
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
@@ -61,7 +65,9 @@ ESCAPE = 0.1  # seconds after which Esc is a key of its own and not the beginnin
 MOST_HISTORY = 1_000  # messages
 LARGEST_HISTORY = 4 * 1024 * 1024  # bytes
 LARGEST_STORED = 64 * 1024  # characters of a message that the history keeps
+QUIT = "/quit"
 MOST_QUEUED = 5  # queued messages that are shown
+PREFIX = 2  # columns before each row of the line
 MENU = 8  # suggestions shown at once
 STYLE = Style.from_dict({"status": "ansibrightblack", "queued": "ansicyan", "mode": "bold ansiyellow"})
 
@@ -160,20 +166,33 @@ class InputLine:
     def message(self, prompt: str = "> ") -> str | None:
         """Waits for the next message. None: the person leaves. Ctrl-C is a `KeyboardInterrupt`."""
         with self._lock:
-            waiting = next((one for one in self._queued if not one.is_sent), None)
-            if waiting is not None:
-                self._queued.remove(waiting)
-                self._redraw()
+            waiting = self._take_queued()
             self._waits = waiting is None
         if waiting is not None:
-            self._echo(waiting.text)
-            return waiting.text
+            self._echo(waiting)
+            return waiting
         self._redraw()
         try:
             return self._next_message()
         finally:
             self._waits = False
             self._redraw()
+
+    def next_queued(self) -> str | None:
+        """Returns the next message that was typed during a run and came too late for it."""
+        with self._lock:
+            waiting = self._take_queued()
+        if waiting is not None:
+            self._echo(waiting)
+        return waiting
+
+    def _take_queued(self) -> str | None:
+        waiting = next((one for one in self._queued if not one.is_sent), None)
+        if waiting is None:
+            return None
+        self._queued.remove(waiting)
+        self._redraw()
+        return waiting.text
 
     def _next_message(self) -> str | None:
         while True:
@@ -236,6 +255,16 @@ class InputLine:
         if (self._live, self._partial) != (lines, partial):
             self._live, self._partial = lines, partial
             self._redraw()
+
+    def add_typed(self, text: str) -> None:
+        """Adds what was typed before a question could be seen. A single key was an answer that came too early."""
+        self._call(lambda: self._buffer.insert_text(text) if self._buffer.text or len(text) > 1 else None)
+
+    def unsent(self) -> str:
+        """Returns what was typed and not sent: queued messages and the line itself."""
+        with self._lock:
+            texts = [one.text for one in self._queued if one.text != QUIT]
+        return "\n".join(filter(None, (*texts, self._buffer.text.strip())))
 
     @asynccontextmanager
     async def suspended(self) -> AsyncIterator[None]:
@@ -348,7 +377,7 @@ class InputLine:
     def _make_application(self) -> Application[None]:
         search = SearchToolbar()
         entry = Window(
-            BufferControl(self._buffer, search_buffer_control=search.control),
+            BufferControl(self._buffer, search_buffer_control=search.control, input_processors=[_WrapWords()]),
             get_line_prefix=lambda number, wrapped: [("ansicyan", "> " if not number and not wrapped else "  ")],
             wrap_lines=True,
             dont_extend_height=True,
@@ -462,7 +491,7 @@ class InputLine:
                 if self._waits:
                     self._messages.put(None)
                 else:  # like one that is typed ahead in a shell
-                    self._queued.append(_Queued("/quit", is_sent=False))
+                    self._queued.append(_Queued(QUIT, is_sent=False))
 
         @keys.add("c-z")
         def _(event: KeyPressEvent) -> None:
@@ -567,6 +596,46 @@ class _Suggestions(Completer):
             yield Completion(one.text, -one.replaces, display_meta=harmless(one.meaning))
 
 
+class _WrapWords(Processor):
+    """Moves a word that does not fit at the end of a row to the next one: spaces that are only drawn fill the row."""
+
+    def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
+        text = fragment_list_to_text(transformation_input.fragments)
+        gaps = _find_gaps(text, transformation_input.width - PREFIX)
+        fragments = list(explode_text_fragments(transformation_input.fragments))
+        for at, spaces in reversed(gaps):
+            fragments.insert(at, ("", " " * spaces))
+        return Transformation(
+            fragments,
+            source_to_display=lambda at: at + sum(spaces for start, spaces in gaps if start <= at),
+            display_to_source=lambda at: _to_source(at, gaps),
+        )
+
+
+def _find_gaps(text: str, room: int) -> list[tuple[int, int]]:
+    """Returns where a row of so many columns is filled with spaces, and with how many."""
+    gaps: list[tuple[int, int]] = []
+    column = 0
+    for word in re.finditer(r"\S+|\s", text):
+        widths = [Char(letter).width for letter in word[0]]
+        if column and sum(widths) < room <= column + sum(widths) and not word[0].isspace():  # the space behind it fits
+            gaps.append((word.start(), room - column))
+            column = 0
+        for width in widths:
+            column = column + width if column + width <= room else width
+    return gaps
+
+
+def _to_source(at: int, gaps: list[tuple[int, int]]) -> int:
+    added = 0
+    for start, spaces in gaps:
+        if at >= start + added + spaces:
+            added += spaces
+        elif at > start + added:
+            return start
+    return at - added
+
+
 class _AboveLine(io.TextIOBase):
     """Stands in for the standard output and error: what is printed there appears above the line."""
 
@@ -611,6 +680,7 @@ class _StoredHistory(History):
     def __init__(self, path: Path | None) -> None:
         super().__init__()
         self._path = path
+        self._stored = MOST_HISTORY  # messages since the file was trimmed: the first one of a conversation trims it
 
     def load_history_strings(self) -> Iterator[str]:
         """Yields the newest first."""
@@ -633,5 +703,23 @@ class _StoredHistory(History):
         with suppress(OSError):
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
             with os.fdopen(open_regular(self._path, flags), "wb") as file:
-                lines = "".join(f"+{line}\n" for line in string.split("\n"))
-                file.write(f"{lines}\n".encode("utf-8", "replace"))
+                file.write(_to_entry(string))
+                is_large = file.tell() > LARGEST_HISTORY
+            self._stored += 1
+            if is_large or self._stored > MOST_HISTORY // 10:
+                self._trim(self._path)
+
+    def _trim(self, path: Path) -> None:
+        """Keeps the newest messages. A reader finds the old file or the new one, never a part."""
+        self._stored = 0
+        newest = list(self.load_history_strings())
+        kept = b"".join(_to_entry(one) for one in reversed(newest))
+        new = path.with_name(f".{path.name}.{os.getpid()}")
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
+            file.write(kept)
+        new.replace(path)
+
+
+def _to_entry(message: str) -> bytes:
+    lines = "".join(f"+{line}\n" for line in message.split("\n"))
+    return f"{lines}\n".encode("utf-8", "replace")

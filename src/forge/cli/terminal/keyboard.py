@@ -113,20 +113,30 @@ def single_keys() -> Iterator[None]:
         termios.tcsetattr(0, termios.TCSANOW, before)
 
 
-async def discard_typed() -> None:
-    """Discards what was typed before a question, and what is typed until the keyboard is quiet for a moment.
+async def take_typed_ahead() -> str:
+    """Returns what was typed before a question, and what is typed until the keyboard is quiet for a moment.
 
     Inside `single_keys`: a key that was meant for something else must not answer the question.
     """
+    typed = take_typed()
     for _ in range(MOST_WAITS):
-        flush_typed()
         if not await in_thread(lambda: select.select([0], [], [], QUIET)[0]):
-            return
+            break
+        typed += take_typed()
+    return typed
 
 
-def flush_typed() -> None:
-    with suppress(termios.error):
+def take_typed() -> str:
+    """Returns what was typed so far, without control characters. The beginning of a line that has no end is dropped
+    where the terminal passes on whole lines.
+    """
+    typed = b""
+    with suppress(OSError, termios.error):
+        while os.isatty(0) and select.select([0], [], [], 0)[0] and (piece := os.read(0, PIECE)):
+            typed += piece
         termios.tcflush(0, termios.TCIFLUSH)
+    text = _KEYS.sub(lambda key: key[4] or ("\n" if key[3] in ("\r", "\n") else ""), typed.decode("utf-8", "replace"))
+    return text.strip("\n")
 
 
 def _without_surrogates(text: str) -> str:

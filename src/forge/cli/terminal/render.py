@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 from forge.agent.result import ENDINGS
@@ -51,7 +51,6 @@ LONGEST_ARGUMENTS = 10_000  # characters of arguments that are read in order to 
 LONGEST_MODEL = 40  # columns of its name in the status
 MOST_SHOWN = 3  # lines of a result
 MOST_KEPT = 20  # shortened outputs that can be shown whole
-MOST_DIFFS = 500
 MOST_EXPANDED = 5_000  # lines of one of them
 WHEEL = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 DIM, RED, GREEN, CYAN = "2", "31", "32", "36"
@@ -130,8 +129,8 @@ class ForPeople:
         self._shortened: deque[tuple[str, list[str]]] = deque(maxlen=MOST_KEPT)  # title and lines, the newest last
         self._next_expanded = 0  # from the newest
         self._asked: dict[tuple[str, str], float] = {}  # since when a call waits for a person
-        self.diffs: deque[str] = deque(maxlen=MOST_DIFFS)  # of the files that tools changed
         self._headed: set[tuple[str, str]] = set()  # tasks whose calls are shown under their name
+        self._numbers: dict[tuple[str, str], int] = {}  # of tasks that run side by side
         self.tally = UsageTally()
         self._model = model
         self._runs = 0  # that ended
@@ -180,9 +179,9 @@ class ForPeople:
                 self._drafts.forget(event.agent)
                 self._begin(event)
             case PermissionAsked() if _key(event) in self._calls:
-                self._asked[_key(event)] = time.monotonic()
+                self._asked[_key(event)] = event.at
             case PermissionAnswered() if (since := self._asked.pop(_key(event), None)) is not None:
-                self._calls[_key(event)].waited += time.monotonic() - since
+                self._calls[_key(event)].waited += max(event.at - since, 0.0)
             case ToolProgress() | ToolOutput() if _key(event) in self._calls:
                 self._update(event)
             case ToolFinished():
@@ -242,6 +241,7 @@ class ForPeople:
     def finish(self, ending: Ending) -> None:
         """Prints the reason for a missing answer, and the usage of the run."""
         self._calls.clear()
+        self._numbers.clear()
         self._drafts.forget()
         self._questions.clear()
         self._thinking = 0.0
@@ -275,6 +275,8 @@ class ForPeople:
         self._thinking = 0.0
         begun = self._calls[_key(event)] = _Call(event.call, _depth(event))
         begun.animated = self._animates(event.call.name)
+        if _is_task(event.call):
+            self._number_task(_key(event), event.call)
         if self.out.live:
             self._draw()
         else:
@@ -310,6 +312,7 @@ class ForPeople:
             seconds = event.seconds - (ended.waited if ended is not None else 0.0)
             self._note(*self._outcome(event, format_seconds(max(seconds, 0.0)), is_shown=is_shown))
         self._headed.discard(_key(event))
+        self._numbers.pop(_key(event), None)
         if (
             event.result.data.get("delivered") is False and event.agent == MAIN
         ):  # a message to the person at the terminal
@@ -324,14 +327,12 @@ class ForPeople:
         result, depth = event.result, _depth(event)
         mark, colour = ("✗", RED) if result.is_error else ("…", CYAN) if result.pending else ("✓", GREEN)
         question = self._questions.pop(event.call.id, None)
-        named = describe_call(event.call) if self.out.live or depth else event.call.name
+        named = self._name_task(_key(event), event.call) if self.out.live or depth else event.call.name
         what = named if _is_task(event.call) and self.out.live else result.title or named
         lines = [*self._head(event), self._line(depth, mark, colour, what, when)]
         if not result.is_error and (depth or is_shown or result.silent):
             return lines  # a sub-agent's report has the results of its calls
         changed = summarise_diff(result)
-        if changed:
-            self.diffs.append(result.for_user)
         if changed and question is not None and question.preview.strip() == result.for_user.strip():
             return lines
         indent = 2 * depth + 2
@@ -367,25 +368,43 @@ class ForPeople:
         self._next_expanded = 0
 
     def _head(self, event: ToolFinished | ToolCompleted) -> list[str]:
-        """Returns the name of the sub-agent whose call this is, once, above the first of its calls."""
+        """Returns the tasks of the sub-agents of this kind, once, above the first of their calls."""
         if not self.out.live or not _depth(event):
             return []
         kind = event.agent.rpartition("/")[2]
         tasks = {key: one for key, one in self._calls.items() if _is_task(one.call) and _agent_type(one.call) == kind}
-        if any(key in self._headed for key in tasks):
+        new = [key for key in tasks if key not in self._headed]
+        if tasks and not new:
             return []
         self._headed |= tasks.keys()
-        work = "; ".join(describe_call(one.call).partition(": ")[2] for one in tasks.values())
-        return [self._line(_depth(event) - 1, "▸", CYAN, f"{kind}: {work}" if work else kind)]
+        work = [self._name_task(key, self._calls[key].call) for key in new]
+        return [self._line(_depth(event) - 1, "▸", CYAN, text) for text in work or [kind]]
+
+    def _name_task(self, key: tuple[str, str], call: ToolCall) -> str:
+        """Returns `general: count the apples`; `general 2: …` for the second of the tasks that run side by side."""
+        if not _is_task(call) or key not in self._numbers:
+            return describe_call(call)
+        kind, _, work = describe_call(call).partition(": ")
+        return f"{kind} {self._numbers[key]}: {work}"
+
+    def _number_task(self, key: tuple[str, str], call: ToolCall) -> None:
+        """Numbers the tasks of one kind as soon as there is a second one at work."""
+        kind = _agent_type(call)
+        others = [one for one, running in self._calls.items() if _is_task(running.call) and one != key]
+        others = [one for one in others if _agent_type(self._calls[one].call) == kind]
+        if others:
+            for one in [*others, key]:
+                taken = {self._numbers[other] for other in [*others, key] if other in self._numbers}
+                self._numbers.setdefault(one, next(number for number in count(1) if number not in taken))
 
     def _draw(self) -> None:
         """Draws the running calls and the end of their output."""
         lines = []
         wheel = WHEEL[self._turned % len(WHEEL)]
-        for one in list(self._calls.values())[:MOST_DRAWN]:
+        for key, one in list(self._calls.items())[:MOST_DRAWN]:
             passed = time.monotonic() - one.started - one.waited
             mark, time_passed = (wheel, format_seconds(passed) if passed >= 1 else "") if one.animated else ("→", "")
-            lines.append(self._line(one.depth, mark, CYAN, describe_call(one.call), time_passed))
+            lines.append(self._line(one.depth, mark, CYAN, self._name_task(key, one.call), time_passed))
             lines += [self._line(one.depth + 1, "·", DIM, one.progress)] if one.progress else []
             shown = [_visible_part(line) for line in one.tail if line.strip()][-TAIL:]
             lines += [self._line(one.depth + 1, "│", DIM, line) for line in shown]
@@ -438,7 +457,13 @@ class ForPeople:
 
 
 def _key(
-    event: ToolStarted | ToolProgress | ToolOutput | ToolFinished | PermissionAsked | PermissionAnswered,
+    event: ToolStarted
+    | ToolProgress
+    | ToolOutput
+    | ToolFinished
+    | ToolCompleted
+    | PermissionAsked
+    | PermissionAnswered,
 ) -> tuple[str, str]:
     return event.agent, event.call.id  # two agents may use the same ids
 

@@ -93,7 +93,7 @@ def mark_answer(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
     verdict = request.body_text("verdict", needed="verdict" not in request.body, most=20)
     note = request.body_text("note", needed=False, most=LONGEST_NOTE)
     mark_run(console.runs, console.workspace, run.id, verdict, note.strip(), BY)
-    console.hub.nudge()
+    console.hub.tell("runs", runs=(run.id,))
     return {"run": run_shape(run, mark=console.runs.marks([run.id]).get(run.id))}
 
 

@@ -73,7 +73,7 @@ def _read_object(text: str, spec: ToolSpec, depth: int = 0) -> SentText | None:
 
 
 def _read_inside(text: str, spec: ToolSpec, depth: int = 0) -> SentText | None:
-    """Reads the object that a JSON string spells. `depth`: of the strings that the string was in."""
+    """Reads the object that a JSON string spells. `depth`: how many JSON strings it was inside."""
     if depth >= DEEPEST_STRINGS or "encoding" not in spec.allowed_repairs or "{" not in text[:LONGEST_ALMOST_JSON]:
         return None
     data = load(text)
@@ -207,7 +207,7 @@ def _respell(text: str, start: int) -> Scanned | None:
 
 
 def scan(text: str, start: int = 0) -> Scanned | None:
-    """Reads tokens from a bracket to the one that closes it. None: the text is no such thing."""
+    """Reads tokens from a bracket to the one that closes it. None if the text spells no list or object."""
     parts: list[str] = []
     closers: list[str] = []
     kinds: set[str] = set()

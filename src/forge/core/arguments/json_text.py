@@ -10,7 +10,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import article, json_type, quote_json
 
 MOST_PARTS = 100_000  # lists and objects in the arguments of a call
-_STRING = r'"[^"]*"?'  # once no quote in it is escaped; it fits at every quote, so the time is linear
+_STRING = r'"[^"]*"?'  # in a text without escaped quotes; it matches at every quote, so the time is linear
 
 
 def as_text(arguments: Mapping[str, Any] | str) -> str:
@@ -65,7 +65,7 @@ def read_object(text: str) -> dict[str, Any]:
 
 
 def is_readable(text: str) -> bool:
-    """Returns whether the text is a JSON object, without the numbers that JSON does not have."""
+    """Returns whether the text is a JSON object without NaN and Infinity, which JSON does not have."""
     try:
         read_object(text)
     except ToolError:

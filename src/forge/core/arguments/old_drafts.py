@@ -69,7 +69,7 @@ def localise_references(schema: JsonSchema) -> JsonSchema:
 
 
 def _has_ids(schema: JsonSchema) -> bool:
-    """Returns whether some reference leads to an `$id`, or some part has its own. Then no reference may be dynamic."""
+    """Returns whether a reference leads to an `$id` or a part has one. False if one is dynamic."""
     found = False
     waiting: list[tuple[Any, bool]] = [(schema, True)]
     while waiting:
@@ -89,7 +89,7 @@ def _has_ids(schema: JsonSchema) -> bool:
 
 
 class _SchemaIds:
-    """The names that the parts of a schema give themselves."""
+    """The `$id`s and anchors of the parts of a schema."""
 
     def __init__(self, schema: JsonSchema) -> None:
         self._schema = schema

@@ -27,7 +27,7 @@ class References:
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._nodes: dict[int, Mapping[str, Any]] = {}
-        self._bases: dict[int, Mapping[str, Any]] = {}  # what a node's pointers begin at
+        self._bases: dict[int, Mapping[str, Any]] = {}  # the node at which a node's pointers begin
         # several: an example may hold the same name, to hide the part that the validator finds
         self._anchors: dict[str, list[Mapping[str, Any]]] = {}
         self._look(schema)
@@ -158,7 +158,7 @@ class Outline:
     properties: dict[str, Any] = field(default_factory=dict)
     required: dict[str, None] = field(default_factory=dict)  # whichever branch holds; in the schema's order
     patterns: dict[str, Any] = field(default_factory=dict)  # patternProperties
-    declares_more: bool = False  # it speaks of further keys, and allows them
+    declares_more: bool = False  # it mentions further keys, and allows them
 
     def take(self, other: Outline) -> None:
         """Adds another outline that also holds."""
@@ -220,7 +220,9 @@ class _OutlineWalk:
             return Outline()
         if id(node) in self._known:
             return self._known[id(node)]
-        found = self._known[id(node)] = Outline()  # what contains itself adds nothing
+        found = self._known[id(node)] = (
+            Outline()
+        )  # noted before its parts are read: a schema inside itself adds nothing
         properties, patterns = node.get("properties"), node.get("patternProperties")
         found.properties.update(properties if isinstance(properties, Mapping) else {})
         found.patterns.update(patterns if isinstance(patterns, Mapping) else {})
@@ -248,7 +250,7 @@ class _OutlineWalk:
         for name in named:
             found.properties.setdefault(name, {})
         if conditions:
-            found.take_one([*conditions, Outline()])  # none of them need hold
+            found.take_one([*conditions, Outline()])  # maybe none of them holds
 
 
 def _either(shown: list[Any]) -> Any:
@@ -277,7 +279,7 @@ _MOST_SCHEMAS = 1_000  # that describe one place
 
 
 class NamesByPath:
-    """The names of a schema by path, each looked up once. `aliases` are for the names of the whole."""
+    """The names of a schema by path, each looked up once. `aliases` are other names at the top."""
 
     def __init__(self, schema: JsonSchema, aliases: Mapping[str, str]) -> None:
         self._schema = schema

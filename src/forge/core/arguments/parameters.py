@@ -42,7 +42,7 @@ class ParameterLimits:
 
 _UNIONS = (Union, types.UnionType)
 _NULL = {"type": "null"}
-_JSON_SCHEMAS: dict[Any, dict[str, Any]] = {  # of a type: its JSON Schema for models, and its core schema for pydantic
+_JSON_SCHEMAS: dict[Any, dict[str, Any]] = {  # by type, as models see it; below, as pydantic's core checks it
     str: {"type": "string"},
     int: {"type": "integer"},
     float: {"type": "number"},
@@ -162,7 +162,7 @@ def _union(members: tuple[Any, ...]) -> _Simple | None:
     known = [choice for choice in choices if choice is not None and choice.shown]
     shown = [choice.shown for choice in known]
     if len(known) < len(choices) or any("anyOf" in one or shown.count(one) > 1 for one in shown):
-        return None  # pydantic unites what looks the same
+        return None  # pydantic merges members with the same schema
     checked = known[0].checked if len(known) == 1 else {"type": "union", "choices": [one.checked for one in known]}
     if len(known) < len(members):
         checked, shown = {"type": "nullable", "schema": checked}, [*shown, _NULL]

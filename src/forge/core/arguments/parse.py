@@ -32,7 +32,7 @@ Parse = Callable[[Mapping[str, Any] | str], dict[str, Any]]
 
 
 class Repaired(dict[str, Any]):
-    """Validated arguments that were repaired and differ from the sent ones."""
+    """Validated arguments that differ from the sent ones, with notes on the repairs."""
 
     __slots__ = ("repaired",)
     repaired: list[str]
@@ -73,7 +73,7 @@ def make_typed_parser(spec: ToolSpec, adapter: Any, defaults: Mapping[str, Any])
                 values: dict[str, Any] = validate(text, strict=True)
                 return {**defaults, **values} if defaults else values
             except ValidationError as error:
-                failed = error.with_traceback(None)  # it would hold this frame, which holds it
+                failed = error.with_traceback(None)  # the traceback holds this frame, and the frame holds the error
         return mark_repaired(*second_reading().read(text, failed))
 
     return parse

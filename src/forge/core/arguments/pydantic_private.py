@@ -1,4 +1,4 @@
-"""All that Forge uses or knows of pydantic beyond its public interface: it refuses keys that a class does not know.
+"""The private parts of pydantic that Forge uses, to refuse keys that a class does not know.
 
 Pydantic drops unknown keys of a class inside the arguments in silence, and no setting from outside changes that. So the
 core schemas of the classes are copied with another rule for unknown keys. Nothing of pydantic is replaced.

@@ -26,10 +26,10 @@ from forge.core.plain_values import brief
 from forge.core.spec import JsonSchema, ToolSpec
 
 MOST_RENAMED = 100  # keys; with more, their meaning is not clear
-MOST_NOTES = 20  # about what was repaired
+MOST_NOTES = 20  # about the repairs of one call
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,4000}(?:\.(?:00?|0{4,20}))?")  # 1.000 may be a thousand
-_LONGEST_WHOLE = 10**1_000  # Python writes no longer ones
+_LONGEST_WHOLE = 10**1_000  # Python refuses to write longer ones
 _SEVERAL = re.compile(r"[,;\n]")  # may separate items
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,3})?")
 
@@ -50,7 +50,7 @@ def resolve_aliases(data: dict[str, Any], aliases: Mapping[str, str]) -> dict[st
 
 
 class Repairing:
-    """Repairs the calls of one tool. `schema` is flat: it has the parameters of the whole."""
+    """Repairs the calls of one tool. `schema` is flat, as `flatten_schema` makes it."""
 
     def __init__(self, spec: ToolSpec, schema: JsonSchema, check: Check) -> None:
         self._spec, self._check = spec, check
@@ -79,7 +79,7 @@ class Repairing:
     def _repair(
         self, data: dict[str, Any], problems: list[ArgumentProblem], notes: list[str]
     ) -> dict[str, Any] | list[ArgumentProblem]:
-        """Repairs problems without loss, and notes it. Returns the arguments, or the problems that are left."""
+        """Repairs problems without loss, and adds notes. Returns the arguments, or the problems that are left."""
         made: list[str] = []
         for _ in range(3):  # a repaired value may show what is wrong inside it
             converted = _convert_values(problems) if self._allowed else None
@@ -169,7 +169,7 @@ def note_value(path: Path, value: Any, new: Any) -> str:
 
 
 def _convert_values(problems: list[ArgumentProblem]) -> list[Any] | None:
-    """Returns each problem's value as it should be, None where there is none; None if a problem is beyond repair."""
+    """Returns the converted value of each problem, or None for it. None alone: a problem cannot be repaired."""
     if len(problems) > MOST_REPAIRED:
         return None
     converted = []

@@ -22,9 +22,9 @@ from forge.core.spec import JsonSchema, ToolSpec
 
 DEEPEST_SCHEMA = 100
 MOST_NODES = 10_000
-MOST_CHECKS = 100_000  # of one value: some milliseconds, in which nothing else runs
+MOST_CHECKS = 100_000  # of one value: they block the loop for some milliseconds
 MOST_COMPARED = 50_000  # pairs of a key and a name: beyond that, only other spellings are looked for
-MOST_REFUSED = 50  # keys that are looked at once one was refused
+MOST_REFUSED = 50  # keys that are reported
 
 
 def take_schema(name: str, schema: Any) -> JsonSchema:
@@ -97,7 +97,7 @@ class _Keys:
         self._aliases = aliases = spec.argument_aliases
         self._names = (*self.known, *aliases)
         self._takes = takes
-        self._widely = not found.declares_more  # a schema that says nothing about further keys may not mean them
+        self._widely = not found.declares_more  # a schema that does not mention further keys may not want them
         patterns = {"patternProperties": dict.fromkeys(found.patterns, False)}
         self._patterns = _validator(patterns) if found.patterns else None
 
@@ -218,7 +218,7 @@ def check_size(name: str, schema: Mapping[str, Any]) -> None:
 
 
 def _find_references(name: str, schema: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Walks without recursion: a schema may be as deep as it is hostile."""
+    """Lists the references. Walks without recursion: a hostile schema may be very deep."""
     nodes, found = 0, []
     waiting: list[tuple[Any, int]] = [(schema, 1)]
     while waiting:

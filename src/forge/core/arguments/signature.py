@@ -26,7 +26,7 @@ _REFUSED = {
 
 
 class Signature:
-    """A function's parameters. Mistakes are refused when it is made; everything that costs waits for the first use."""
+    """A function's parameters. Mistakes are refused at once; work that takes time waits for the first use."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Signature:
             self._refuse_alias(key, parameter.annotation)
         self._check_documented(settings)
         if "<locals>" in getattr(function, "__qualname__", ""):
-            self.check_types()  # its module will not get the names later, as it may those of a function of its own
+            self.check_types()  # names inside a function cannot be defined later, as those of a module can
 
     def check_types(self) -> None:
         """Raises `DefinitionError` for annotations whose names do not exist: every call would fail."""
@@ -102,13 +102,13 @@ class Signature:
     def hints(self) -> dict[str, Any]:
         hints, unread = read_hints(self.function, include_extras=True)
         for key, error in unread.items():
-            if key in self.parameters:  # a tool works without the type of what it returns
+            if key in self.parameters:  # a tool works without its return type
                 raise DefinitionError(
                     f"tool {self.name!r}: its annotations cannot be read: {error}; use types defined at module level, "
                     "not inside a function or under TYPE_CHECKING"
                 ) from error
         for key in self.parameters.keys() & hints.keys():
-            self._refuse_alias(key, hints[key])  # annotations may have been texts until now
+            self._refuse_alias(key, hints[key])  # until now the annotations may have been texts
         return hints
 
     @cached_property

@@ -38,7 +38,7 @@ def openai_strict(spec: ToolSpec) -> dict[str, Any]:
     """Sets `strict: true` where the schema fits OpenAI's rules for it; plain where it does not."""
     plain = openai(spec)
     if not is_flat(spec.parameters):
-        return plain  # which parameters belong together cannot be said in its rules
+        return plain  # its rules cannot say which parameters belong together
     try:
         parameters = _strict(plain["function"]["parameters"])
     except _DoesNotFit:
@@ -83,7 +83,7 @@ DIALECTS: Mapping[str, Callable[[ToolSpec], dict[str, Any]]] = {
 }
 
 
-# asked for again with every new tool
+# providers ask for all definitions again whenever a tool is added
 _parameters_shown: WeakKeyDictionary[ToolSpec, dict[str, Any]] = WeakKeyDictionary()
 
 

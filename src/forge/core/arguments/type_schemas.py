@@ -16,7 +16,7 @@ from forge.core.spec import JsonSchema
 
 
 def is_model(schema: object) -> bool:
-    """Returns whether it is the class of a pydantic model; pydantic itself is not imported for that."""
+    """Returns whether it is the class of a pydantic model, without importing pydantic."""
     return isinstance(schema, type) and hasattr(schema, "model_json_schema") and hasattr(schema, "model_validate_json")
 
 
@@ -53,7 +53,7 @@ def read_return_schema(function: Callable[..., Any]) -> JsonSchema | None:
     try:
         hint = get_type_hints(function, include_extras=True).get("return", Any)
         if hint in _WITHOUT:
-            return None  # most often seen: nothing heavy is imported for it
+            return None  # the most frequent types: nothing heavy is imported for them
         from pydantic import TypeAdapter  # heavy: paid on first use
 
         adapter: Any = TypeAdapter(convert_typed_dicts(hint))

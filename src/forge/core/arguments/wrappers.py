@@ -35,7 +35,7 @@ _TOOL_KINDS = {"type": ("function", "tool_use", "function_call", "tool_call")}
 def unwrap(
     data: Mapping[str, Any], known: Collection[str], spec: ToolSpec, deepest: int = DEEPEST_WRAPPERS
 ) -> tuple[str, dict[str, Any]] | None:
-    """Returns the wrapper's key and the arguments in it; None where the data is no wrapper, or may be more than one.
+    """Returns the wrapper's key and the arguments in it; None if there is no wrapper, or more than one.
 
     `known` are the tool's parameters. Beside the wrapper, only the name of this very tool may stand.
     """
@@ -61,7 +61,7 @@ def _is_wrapper(key: str, value: Any) -> bool:
 
 
 def are_all_known(inner: Mapping[str, Any], known: Collection[str], spec: ToolSpec) -> bool:
-    """Returns whether every key is a parameter of the tool, in whatever spelling."""
+    """Returns whether every key is a parameter of the tool, in any spelling."""
     spellings = _fold_names((*known, *spec.argument_aliases))
     return all(fold_name(key) in spellings for key in inner)
 

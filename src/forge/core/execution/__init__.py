@@ -1,1 +1,1 @@
-"""Runs code: on threads, under deadlines, in the background, and until its session ends."""
+"""Runs calls: through a chain of steps, on threads, under deadlines, in the background, in sessions that end."""

@@ -47,7 +47,7 @@ class WorkState(Enum):
 
 
 class OpenWork:
-    """A piece of work that continues after its call, or may."""
+    """Work that continues, or may continue, after its call returned."""
 
     __slots__ = ("ctx", "loop", "state")
 
@@ -86,7 +86,7 @@ class BackgroundWork:
             raise TypeError(f"background({work!r}): pass a coroutine, or a function that returns one")
         log.info("%s continues in the background", ctx.call.name)
         complete, loop = Completion(self, self._add(ctx, WorkState.EXPECTED)), current_loop()
-        self.end_call(ctx, pending=False)  # its end is this one: a completion it was offered is not waited for
+        self.end_call(ctx, pending=False)  # the call ends with this work: completions that it was offered are closed
         if loop is _running_loop():
             self._keep(self._run_until_done(ctx, work, complete), ctx)
         else:  # from the thread of a plain tool
@@ -194,7 +194,7 @@ class BackgroundWork:
         self._keep(self._finish_and_close(work, result), work.ctx)
 
     def drop(self, work: OpenWork) -> None:
-        """Takes notice that no code holds the completion of a piece of work any more."""
+        """Notes that no code holds the completion of a piece of work any more."""
         if work.state is WorkState.OFFERED:
             work.state = WorkState.DROPPED  # the call is not over yet: it may need no completion
         elif work in self._open.get(work.session, ()):
@@ -244,7 +244,7 @@ class BackgroundWork:
 
     async def _run_until_done(self, ctx: ToolContext, work: Work, complete: Completion) -> None:
         try:
-            complete(await Deadline(_await_work(work), None))  # cancelled, it has its grace and no more
+            complete(await Deadline(_await_work(work), None))  # no deadline, but a grace after a cancellation
         except asyncio.CancelledError:
             complete(self._failed(ctx, ToolError("its background work was cancelled", ErrorKind.CANCELLED)))
             raise
@@ -275,7 +275,7 @@ def _wake(waiting: asyncio.Future[None]) -> None:
 
 
 class Completion:
-    """The one end of a call's background work, called from any thread; later calls are ignored."""
+    """Completes the background work of a call. Any thread may call it; only the first call counts."""
 
     def __init__(self, owner: BackgroundWork, work: OpenWork) -> None:
         self._owner = owner

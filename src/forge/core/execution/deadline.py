@@ -75,8 +75,8 @@ class Deadline(Generic[T]):
         self.granted = 0.0  # of those, how many were added to the deadline
         self.seconds = seconds
         self.grace = grace
-        self.ours = 0  # how often our timer cancelled the task, to be taken back
-        self.arrived = 0  # cancellations of others that were counted when the latest of them arrived
+        self.ours = 0  # how often we cancelled the task; taken back at the end
+        self.arrived = 0  # how many cancellations by others the task had when the latest of them arrived
         self.phase = _Phase.RUNNING
         self.end: float | None = None  # the deadline, in the loop's time
         self.grace_end = 0.0  # when the grace after a cancellation by others is over
@@ -117,7 +117,7 @@ class Deadline(Generic[T]):
                     waited = send(sent)
         except StopIteration as stop:
             if self._is_cancelled(task):
-                raise asyncio.CancelledError from None  # swallowed there, but it was meant for all of us
+                raise asyncio.CancelledError from None  # swallowed inside, but meant for the whole task
             return stop.value  # type: ignore[no-any-return]
         except asyncio.CancelledError:
             if self.ours and not self._is_cancelled(task):
@@ -131,7 +131,7 @@ class Deadline(Generic[T]):
             self._close()
 
     def _pass_on(self, error: asyncio.CancelledError, task: asyncio.Task[Any]) -> Any:
-        """Passes on a cancellation from outside or from a timeout or group inside: the grace shows which."""
+        """Passes on a cancellation by others; that of a timeout or a group inside is taken back within the grace."""
         self.arrived = task.cancelling() - self.ours
         if self.phase is _Phase.RUNNING:
             self.grace_end = asyncio.get_running_loop().time() + self.grace
@@ -185,7 +185,7 @@ class Deadline(Generic[T]):
     def _close(self) -> None:
         try:
             self.coroutine.close()
-        except BaseException:  # it refuses even that; kept, since letting go of it would try once more, aloud
+        except BaseException:  # it refuses to close; kept, since its deletion would try again and print an error
             _left_behind.append(self.coroutine)
 
 

@@ -14,7 +14,7 @@ from forge.core.context import ToolContext
 from forge.core.execution.threads import in_thread
 from forge.core.result import Reconcile, Reconciled, ToolResult
 
-SLICE = 0.01  # seconds
+SLICE = 0.01  # seconds that an async generator may run before other tasks do
 
 
 async def initialise_once(running: list[asyncio.Task[Any]], initialise: Callable[[], Any]) -> Any:
@@ -37,7 +37,7 @@ def _forget_initialised(running: list[asyncio.Task[Any]], task: asyncio.Task[Any
     if task in running:
         running.clear()
     if not task.cancelled():
-        task.exception()  # whether anyone waits for it or not
+        task.exception()  # asyncio logs errors that no code has read
 
 
 def kind_of(function: Callable[..., Any]) -> str:
@@ -51,7 +51,7 @@ def kind_of(function: Callable[..., Any]) -> str:
 
 
 def runner_of(made: Any, style: CallStyle) -> Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolResult]]:
-    """Returns the function that calls a tool's `run`: decided once."""
+    """Returns the function that calls a tool's `run`. It is chosen once per tool."""
     hooked = hasattr(made, "set_context") or hasattr(made, "set_callback")
     context, whole, model, deps = style
     kind = kind_of(made.run)
@@ -117,7 +117,7 @@ async def run_plain(function: Callable[..., Any], arguments: Mapping[str, Any], 
     try:
         value = await in_thread(lambda: _result_of(function(**arguments)))
     except asyncio.CancelledError:
-        ctx.cancelled = True  # the thread cannot be stopped from outside, but it can look
+        ctx.cancelled = True  # nothing stops a thread from outside, but its function can look at this
         raise
     return ToolResult.of(await value) if asyncio.iscoroutine(value) else value
 
@@ -134,7 +134,7 @@ async def run_generator(
     try:
         async for piece in stream:
             pieces.take(piece)
-            if time.monotonic() - shown > SLICE:  # one that never waits must not keep everyone else waiting
+            if time.monotonic() - shown > SLICE:  # a generator that never awaits would block the loop
                 await asyncio.sleep(0)
                 shown = time.monotonic()
     finally:

@@ -118,7 +118,7 @@ class _ThreadCall:
         self.outcome: asyncio.Future[tuple[Any, BaseException | None]] = self.loop.create_future()
 
     def run(self) -> None:
-        """Runs in the thread. It counts as idle before the task is woken, since the task may need it next."""
+        """Runs in the thread. The thread counts as idle before the task is woken, since the task may need it next."""
         function, self.function = self.function, None
         assert function is not None
         outcome: tuple[Any, BaseException | None]

@@ -2,19 +2,20 @@
 
 Words, with one meaning each:
 
-    segment           a part of a run between two waits. A `SegmentKey` names it: the run, and the number from 1
+    segment           a part of a run. It ends when the run waits or is over, after 200 recorded steps, or when its
+                      worker leaves. A `SegmentKey` names it: the run, and the number from 1
     workflow          what DBOS runs: one start of a segment. A segment that is taken over is started again
-    attempt           what one process does in a workflow. Only the attempt that began last can store anything
+    attempt           what one process does in a workflow. Of a segment's attempts, only the last can store anything
     recorded step     the stored answer of the model or the stored result of a call, by number (`RecordedStep`)
     step              without "recorded", a step of the pipeline, as everywhere in Forge
-    intent            a row: this attempt is about to run this call, which must not be repeated
+    intent            a row that says: this attempt is about to run this call, which must not be repeated
     to replay         to take a recorded step instead of doing its work again
 
 The path of a segment, file by file:
 
-    start_segments    puts a segment into its queue: a row. Programs that only submit runs need no more than this
+    start_segments    puts a segment into its queue, as a row. Programs that only submit runs need no more than this
     queues            the limits of queues, and a segment's place in its queue
-    claims            a worker claims queued segments: one statement, which never claims one twice
+    claims            claims queued segments for a worker, with one statement; no two workers claim the same one
     engine            polls, starts a DBOS workflow for each claimed segment, and notes how it ended
     segment           the workflow: begins an attempt, drives the agent, and stores the outcome in one transaction
     attempt           this process's attempt at the segment: replays what is recorded, and records what happens
@@ -34,6 +35,6 @@ What a segment may need on its way:
     held_work         holds background work, which outlives its segment, and tells the run when it is done
     session_programs  ends programs that calls left running, when their run is over
     tracing           continues the trace of the process that submitted the run
-    connections       the connections to the database that DBOS uses
+    connections       makes DBOS's connections to the database
     dbos_private      all that Forge knows of DBOS beyond its public interface
 """

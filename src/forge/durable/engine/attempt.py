@@ -32,7 +32,7 @@ from forge.workspace.state.store import StoreError
 MOST_RECORDED_STEPS = 200  # of a segment, which bounds the replay of another attempt
 MOST_CHARACTERS = 16 * 1024 * 1024  # of its recorded steps: its end stores all messages once more, in one transaction
 
-RETRY = 1.0  # seconds between two attempts to record a step, while the database is unreachable
+RETRY = 1.0  # seconds until a step that could not be recorded is recorded again, while the database is unreachable
 
 log = logging.getLogger("forge.durable")
 
@@ -64,10 +64,10 @@ class Attempt:
         self.token = token
         self.intents = dict(intents or {})
         self.is_first = is_first  # there was no earlier attempt
-        self.steps = 0  # recorded ones, replayed ones included, so that every attempt ends the segment at the same turn
-        self._recorded = dict(recorded or {})
-        self._replays = max(self._recorded, default=0)
-        self._characters = 0  # of recorded values; counted like the steps
+        self.recorded_steps = 0  # so far, replayed ones included: every attempt ends the segment at the same turn
+        self._earlier = dict(recorded or {})  # to be replayed
+        self._replays = max(self._earlier, default=0)  # the number of the last one
+        self._characters = 0  # of what they recorded; counted in the same way
         self._after_replay: list[Callable[[], None]] = []  # callbacks for the end of the replay
         self._stopped = run.cancelling
         self._draining = False
@@ -79,10 +79,10 @@ class Attempt:
         """Does the work as a recorded step and returns its result. A later attempt returns the recorded result and does
         nothing. Only the attempt that runs the segment can record.
         """
-        self.steps += 1
-        number = self.steps
+        self.recorded_steps += 1
+        number = self.recorded_steps
         try:
-            if (stored := self._recorded.get(number)) is not None:
+            if (stored := self._earlier.get(number)) is not None:
                 result = self._replay(number, name, stored)
             else:
                 result = await self._do_and_record(number, name, work)
@@ -138,7 +138,7 @@ class Attempt:
     def stop(self) -> None:
         """Stops the attempt: the run was cancelled."""
         self._stopped = True
-        if self._task is not None and self.steps >= self._replays:  # else it stops after the replay
+        if self._task is not None and self.recorded_steps >= self._replays:  # else it stops after the replay
             self._task.cancel()
 
     def abandon(self) -> None:
@@ -152,9 +152,9 @@ class Attempt:
 
     def pause(self) -> bool:
         """Returns whether the segment ends before the next turn. Recorded steps come first: they have happened."""
-        if self.steps < self._replays:
+        if self.recorded_steps < self._replays:
             return False
-        if self._draining or self.steps >= MOST_RECORDED_STEPS or self._characters >= MOST_CHARACTERS:
+        if self._draining or self.recorded_steps >= MOST_RECORDED_STEPS or self._characters >= MOST_CHARACTERS:
             return True
         return self._has_messages
 
@@ -194,7 +194,7 @@ class Attempt:
         return result
 
     async def _store(self, step: StepToRecord) -> str:
-        """Records a step. Waits for an unreachable database as long as it takes: the step has happened."""
+        """Stores a recorded step. Waits for an unreachable database as long as it takes: the work is done."""
         is_late = False
         while True:
             try:
@@ -209,7 +209,7 @@ class Attempt:
             await asyncio.sleep(RETRY)
 
     def _run_after_replay(self) -> None:
-        while self._after_replay and self.steps >= self._replays:
+        while self._after_replay and self.recorded_steps >= self._replays:
             self._after_replay.pop(0)()
 
 
@@ -222,7 +222,7 @@ class Stopped(BaseException):
 
 
 current: ContextVar[Attempt | None] = ContextVar("attempt", default=None)
-"""The current attempt."""
+"""The attempt that the current task works for."""
 
 
 async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> None:
@@ -242,9 +242,9 @@ WatchActivity = Callable[[ActivityStream], Callable[[], None]]
 """Subscribes to a run's activity on this worker; returns a function that unsubscribes."""
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class WorkerContext:
-    """A worker, as its segments see it. One that starts again under a new id has a copy with this id."""
+    """A worker, as its segments see it. When it starts again under a new id, it has a copy that differs in the id."""
 
     worker: str  # its id
     version: str  # of the application: it takes only runs of this version
@@ -252,7 +252,7 @@ class WorkerContext:
     agents: dict[str, Agent]  # those it can run, by name; the console renews them
     offers: Sequence[str] = ()  # for tools with `runs_on`
     models: Models | None = None  # None: the model that a run asks for is ignored
-    watch: WatchActivity | None = None
+    watch: WatchActivity | None = None  # None: nobody watches
     tools_of: Callable[[Agent], ToolRegistry]  # the tools that stored runs of an agent are offered
     starter: Starter
     counters: Counters

@@ -58,7 +58,7 @@ MOST_TRIES = 20  # of a segment: one that kills all its workers must end some da
 log = logging.getLogger("forge.durable")
 
 SegmentWorkflow = Callable[[str, int], Coroutine[Any, Any, str]]
-"""The workflow: it runs a segment of a run, and returns the status of the run."""
+"""The workflow of a segment: takes the run and the number of the segment, and returns the status of the run."""
 
 
 def new_worker_id(name: str = "") -> str:
@@ -76,7 +76,7 @@ def make_context(
     models: Models | None = None,
     watch: WatchActivity | None = None,
 ) -> WorkerContext:
-    """Makes what the segments of a worker share. `worker`: its id, by default a new one."""
+    """Makes the context of a worker. `worker`: its id, by default a new one."""
     starter, attempts = Starter(store), dict[str, Attempt]()
     held = HeldWork(store, starter)
     return WorkerContext(
@@ -98,8 +98,8 @@ def make_context(
 
 
 class Engine:
-    """Runs the workflow of segments on DBOS, on the running loop, for segments that it claims from our queues; `async
-    with` launches and ends it.
+    """Claims segments from our queues, and runs a workflow for each on DBOS, on the running loop. `async with` launches
+    and ends it.
     """
 
     def __init__(
@@ -184,11 +184,11 @@ class Engine:
             self.context.note_messages(run_id)
 
     async def work_on(self, workflow: str, work: Coroutine[Any, Any, str]) -> str:
-        """Does the work of a workflow so that `stop_workflows` can end it. Call it in the workflow."""
+        """Does the work of the workflow with this id, so that `stop_workflows` can end it. Call it in the workflow."""
         if self._is_stopping:
             work.close()
             raise NoOutcome
-        # without DBOS's context: a tool that uses DBOS itself would record steps of this workflow
+        # without DBOS's context: a tool that uses DBOS itself would record its steps for this workflow
         task = asyncio.get_running_loop().create_task(work, context=Context())
         self._work[workflow] = task
         try:
@@ -219,10 +219,11 @@ class Engine:
         return self._give_up(self._claims.hand_back(worker, counts=counts))
 
     def requeue_forgotten(self) -> list[str]:
-        """Requeues segments that this worker claimed but does not run, twice in a row; returns their ids.
+        """Requeues segments that this worker has claimed and does not run, as this check and the last one found.
+        Returns their ids. Blocking.
 
-        Blocking. The database became unreachable just after the claim, or for so long during the work that we gave up.
-        Only the owner of a segment can record its steps, so a late start does no harm.
+        It happens if the database was unreachable just after the claim, or for so long during the work that we gave up.
+        Only the segment's last attempt can record steps, so a workflow that starts late does no harm.
         """
         known = {*self.list_running(), *(_id(one.claim) for one in tuple(self._ended))}
         idle = {one for one in self._claims.list_claimed() if _id(one) not in known}
@@ -241,7 +242,7 @@ class Engine:
         queueing.register(self.store.database, self._limits)
 
     def _launch(self) -> None:
-        # the steps go through the store: DBOS itself begins and ends segments
+        # recorded steps go through the store: DBOS itself only begins and ends workflows
         size = min(20, self.concurrency + 5) if self.store.database.is_sqlite else CONNECTIONS
         self._connections = make_connections(self.store, size, self._disconnected)
         config: DBOSConfig = {
@@ -283,7 +284,7 @@ class Engine:
             await self._wait_for_poll()
 
     async def _wait_for_poll(self) -> None:
-        """Waits until the next poll: shortly while there is work, not at all when something was queued or ended."""
+        """Waits until the next poll: briefly while there is work, and no longer once something is queued or ends."""
         moment = time.monotonic()
         if self._running:
             self._busy = moment
@@ -304,7 +305,7 @@ class Engine:
     async def _run(self, claim: Claim) -> None:
         """Runs the workflow of a claimed segment. A cancelled one stays begun, and is handed back or requeued."""
         try:
-            # an id is used once: of a workflow that is there already, DBOS would only wait for the result
+            # an id is used once: DBOS does not run a workflow that is there already, but waits for its result
             with SetWorkflowID(_id(claim), workflow_id_reuse_policy="reject"):
                 handle = await DBOS.start_workflow_async(self._workflow, claim.run, claim.segment)
             await handle.get_result()
@@ -323,7 +324,7 @@ class Engine:
 
     def _hear(self) -> None:
         """Polls at once, since another process queued something. About `WOKEN_WORKERS` idle workers do so."""
-        if self._running:  # SQLite's file also changes with each of its steps
+        if self._running:  # SQLite's file also changes with each recorded step
             return
         if self._sharing <= WOKEN_WORKERS or random.random() < WOKEN_WORKERS / self._sharing:  # noqa: S311
             self._poll_now()

@@ -49,8 +49,9 @@ LONGEST_REASON = 300  # characters of what a tool says when it is asked about a 
 PARTS_OF_A_CALL = (LimitTime.name, Isolate.name)
 """The steps of the pipeline that are part of the call itself. The others may refuse a call, or let it wait.
 
-The intent is stored between the two. Further out, the intent of a call that only waits would say that it may have
-happened. Further in, `isolate` would pass it by: it runs the tool in another process, without the steps inside it.
+The intent is stored between these and the others. Further out, a call that only waits would have an intent, and so
+might have happened. Further in, the call of an isolated tool would have none: `isolate` runs the tool in another
+process, and no step that is inside of it.
 """
 
 Done = Callable[[ToolCall, ToolResult], None]
@@ -71,7 +72,7 @@ class RecordedExecutor(ToolExecutor):
         self.attempt = attempt
         self.waits: list[Wait] = []  # what calls of this segment wait for
         self._cleared: set[str] = set()  # calls of an earlier attempt that took no effect, as their tools say
-        self._begun: set[str] = set()  # calls whose intent is stored, and what they call
+        self._begun: set[str] = set()  # calls whose intent is stored, and the calls that they make
         self._scripts: set[str] = set()  # running scripts, whose calls are recorded steps
         self._one_inner_call = asyncio.Lock()
 
@@ -111,8 +112,8 @@ class RecordedExecutor(ToolExecutor):
         return await delegate(self.attempt, ctx, order)
 
     async def _run_batch(self, calls: Sequence[ToolCall], scope: Scope, done: Done) -> None:
-        """Starts calls in order, so that every attempt numbers their steps alike. If one cannot be recorded, all
-        stop.
+        """Starts calls in order, so that every attempt numbers their recorded steps alike. If one cannot be
+        recorded, all stop.
         """
 
         async def run(call: ToolCall) -> None:
@@ -151,7 +152,9 @@ class RecordedExecutor(ToolExecutor):
         return True
 
     async def _store_intent(self, ctx: ToolContext) -> bool:
-        """Returns False if an earlier attempt was about to run the call, or to run it with other arguments."""
+        """Returns False if an earlier attempt was about to run the call, unless that took no effect and had the same
+        arguments.
+        """
         call, detail, earlier = ctx.call.id, await describe_intent(ctx), self.attempt.intents.get(ctx.call.id)
         if earlier is None or call not in self._cleared:
             return await self.attempt.record_intent(call, detail)
@@ -184,7 +187,7 @@ class RecordedExecutor(ToolExecutor):
                     return await self._encode_result(settled, scope)
             began = time.monotonic()
             performed = await self._perform_in_task(call, scope)
-            if "waiting" not in performed:  # it has not run yet
+            if "waiting" not in performed:  # a call that waits has not run
                 self.attempt.context.counters.call_seconds.add(time.monotonic() - began)
             self.attempt.raise_if_broken()  # such as if its intent could not be stored: then it did not run
             return performed

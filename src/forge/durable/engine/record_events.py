@@ -26,7 +26,7 @@ from forge.durable.store.events import SegmentKey
 from forge.workspace.state.store import StoreError
 
 STREAMED_PAUSE = 0.03  # seconds between writes of streamed events, with all events in between
-OTHER_PAUSE = 0.25  # … of other events: each write costs as much as a step
+OTHER_PAUSE = 0.25  # … of other events: each write costs as much as a recorded step
 LONGEST_PIECE = 64 * 1024  # characters of joined pieces
 MOST_WAITING = 16 * 1024 * 1024  # … that wait for a slow database: more are dropped, as the final message repeats them
 RETRY = 1.0  # seconds until events that could not be stored are written again
@@ -43,8 +43,8 @@ _READ_AS_IT_COMES = (*_PIECES, ToolProgress, Retrying)
 class Recorder:
     """Subscribes to the activity of a segment. Stores a repeated event once; joins pieces of text."""
 
-    def __init__(self, key: SegmentKey, writer: EventWriter) -> None:
-        self.key = key
+    def __init__(self, segment: SegmentKey, writer: EventWriter) -> None:
+        self.segment = segment
         self._rows: list[Row] = []
         self._held = 0  # characters of text pieces in them
         self.last: Row | None = None  # the end of the run, which is stored with the end of the segment
@@ -104,21 +104,22 @@ class Recorder:
             self._heard += 1
             which = self._heard
         detail = f"{getattr(event, 'permission', '')}:{getattr(event, 'target', '')}"
-        return key_of(self.key[1], event.type, which, detail)
+        return key_of(self.segment[1], event.type, which, detail)
 
 
 def key_of(segment: int, kind: str, which: str, detail: str = ":") -> str:
+    """Returns the key of an event: its segment, its type, which one it is (such as the call), and more details."""
     return f"{segment}:{kind}:{which}:{detail}"
 
 
 class EventWriter:
-    """Writes the events of all runs of a process together: a transaction costs as much as a step."""
+    """Writes the events of all runs of a process together: a transaction costs as much as a recorded step."""
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
         self._waiting: dict[Recorder, None] = {}
-        self._asked: dict[Recorder, None] = {}  # those that cannot wait
-        self._written: set[Recorder] = set()  # … by the transaction under way
+        self._asked: dict[Recorder, None] = {}  # those that wait for the end of the write
+        self._written: set[Recorder] = set()  # those whose rows the transaction under way writes
         self._writing = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._not_before = 0.0  # after a failure, however many events follow
@@ -148,7 +149,7 @@ class EventWriter:
         taken = {recorder: recorder.take_rows() for recorder in recorders}
         batch: dict[SegmentKey, list[Row]] = {}
         for recorder, (rows, _) in taken.items():
-            batch.setdefault(recorder.key, []).extend(rows)
+            batch.setdefault(recorder.segment, []).extend(rows)
         self._written = set(recorders)
         try:
             missing = await in_thread(lambda: self._add({segment: rows for segment, rows in batch.items() if rows}))
@@ -162,7 +163,7 @@ class EventWriter:
             self._written = set()
         for recorder, (_, characters) in taken.items():
             recorder.note_stored(characters)
-        if asked is not None and (error := missing.get(asked.key[0])) is not None:
+        if asked is not None and (error := missing.get(asked.segment[0])) is not None:
             raise error
 
     def _add(self, batch: Mapping[SegmentKey, Sequence[Row]]) -> dict[str, StoreError]:

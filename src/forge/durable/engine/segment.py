@@ -51,7 +51,7 @@ log = logging.getLogger("forge.durable")
 
 @DBOS.workflow(name=SEGMENT_WORKFLOW)
 async def segment_workflow(run_id: str, number: int) -> str:
-    """Runs a segment: begun once, and again, as another workflow, by a worker that takes it over."""
+    """Runs a segment. A worker that takes the segment over runs it again, in another workflow."""
     engine = running_engine()
     try:
         status = await engine.work_on(str(DBOS.workflow_id), perform(engine.context, run_id, number))
@@ -67,7 +67,7 @@ async def segment_workflow(run_id: str, number: int) -> str:
         )
         raise NoOutcome from error  # Engine.requeue_forgotten requeues the segment
     if status == LOST:
-        raise NoOutcome  # whoever took the segment over has cancelled this workflow
+        raise NoOutcome  # the worker that took the segment over has cancelled this workflow
     return status
 
 
@@ -79,7 +79,7 @@ async def perform(context: WorkerContext, run_id: str, number: int) -> str:
         return "over"  # the run or the segment is over
     if begun.queued_seconds is not None:
         context.counters.add_wait(begun.run.queue, begun.queued_seconds)
-    first = workflow_id(run_id, number)  # which has the recorded steps of all
+    first = workflow_id(run_id, number)  # all recorded steps of the segment are under the id of its first workflow
     recorded = {} if begun.is_first else await in_thread(lambda: list_recorded_steps(store.database, first))
     attempt = Attempt(
         begun.run, context, token, recorded, begun.intents, begun.is_first, has_messages=begun.has_messages

@@ -23,7 +23,7 @@ SEGMENT_WORKFLOW = "forge_segment"  # the name of the workflow in DBOS's tables
 
 
 class LocalEngine(Protocol):
-    """The engine of this process, as others in the process reach it without the database."""
+    """The engine of this process, as programs in the process reach it: at once, without the database."""
 
     def wake(self) -> None:
         """Polls at once: something was queued."""
@@ -46,7 +46,7 @@ def local_engine() -> LocalEngine | None:
 
 
 def workflow_id(run: str, segment: int, starts: int = 1) -> str:
-    """Returns the engine's id of a segment: each start of it is a workflow; the first has the recorded steps."""
+    """Returns DBOS's id of a workflow. Each start of a segment is a workflow; the first one has all recorded steps."""
     return f"{run}.{segment}" if starts == 1 else f"{run}.{segment}~{starts}"
 
 

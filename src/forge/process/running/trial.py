@@ -41,7 +41,7 @@ try_layers(sys.argv[4:])
 
 
 class TrialTier(NamedTuple):
-    """How a trial runs here."""
+    """The kind and the place of the layer of a trial."""
 
     how: str  # "overlay of root", "overlay" or "copy"; "" if it cannot
     place: Path | None = None  # where its layer lies

@@ -109,8 +109,8 @@ class Log:
                     summary.add(entry.event)
         return summary
 
-    def trends(self, tool: str = "") -> Trends | None:
-        """Counts calls by day and tool, from the index alone; None if the index cannot be used."""
+    def trends(self, tool: str = "", agent: str = "") -> Trends | None:
+        """Counts calls by day, tool and session, from the index alone; None if the index cannot be used."""
         files: list[IndexedFile] = []
         for path in self._candidate_files():
             with open_log(path) as stream:
@@ -118,7 +118,7 @@ class Log:
             if file is None:
                 return None
             files.append(file)
-        return self._query(lambda index: read_trends(index, files, self.wanted.since, tool))
+        return self._query(lambda index: read_trends(index, files, self.wanted.since, tool, agent))
 
     def page(self, session: str, after: int, limit: int) -> tuple[list[tuple[int, Event]], int | None]:
         """Returns the events of a session with numbers above `after`, counted from 1, and the number after which there
@@ -378,15 +378,31 @@ class LogSummary:
 
 # calls that wait for a person or a run are not over: they end again later
 _ENDS = """WITH ends AS (
-    SELECT date(ts, 'unixepoch', 'localtime') AS day, tool, wrong, seconds FROM audit_events
+    SELECT date(ts, 'unixepoch', 'localtime') AS day, tool, session, agent, wrong, seconds FROM audit_events
     WHERE file IN ({files}) AND ts >= ? AND wrong & 4 = 0
-    AND kind = (SELECT id FROM audit_names WHERE text = 'tool_call_end') {tool})"""
+    AND kind = (SELECT id FROM audit_names WHERE text = 'tool_call_end') {chosen})"""
 _COUNTS = """ SELECT day, text, count(*), sum(wrong & 3 = 2), sum(wrong & 1) FROM ends
     JOIN audit_names ON id = tool GROUP BY day, tool ORDER BY day, text"""
 _TIMES = """, ranked AS (SELECT {key} AS part, seconds, row_number() OVER (PARTITION BY {key} ORDER BY seconds) AS rank,
     count(*) OVER (PARTITION BY {key}) AS number FROM ends)
     SELECT {shown}, max(CASE WHEN rank = (number + 1) / 2 THEN seconds END),
     max(CASE WHEN rank = (number * 95 + 99) / 100 THEN seconds END) FROM ranked GROUP BY part"""
+
+
+_SESSIONS = """ SELECT (SELECT text FROM audit_names WHERE id = session),
+    (SELECT text FROM audit_names WHERE id = agent), count(*), sum(wrong & 3 = 2), sum(wrong & 1)
+    FROM ends GROUP BY session, agent ORDER BY 3 DESC LIMIT ?"""
+MOST_SESSIONS = 20_000  # sessions whose calls are counted singly, those with the most calls
+
+
+class SessionCount(NamedTuple):
+    """The finished calls of an agent in a session."""
+
+    session: str
+    agent: str
+    calls: int
+    errors: int  # without refusals
+    denied: int
 
 
 class DayCount(NamedTuple):
@@ -412,18 +428,25 @@ class Trends(NamedTuple):
     counts: Sequence[DayCount]
     by_day: dict[str, CallTimes]
     by_tool: dict[str, CallTimes]
+    sessions: Sequence[SessionCount]
 
 
-def read_trends(index: EventIndex, files: Sequence[IndexedFile], since: float, tool: str = "") -> Trends:
-    """Counts the calls since a time, of one tool or of all. No line of the log is read. Raises `StoreError`."""
-    chosen = "AND tool = (SELECT id FROM audit_names WHERE text = ?)" if tool else ""
-    ends = _ENDS.format(files=", ".join(str(one.id) for one in files), tool=chosen)
-    values: list[Any] = [since, *([tool] if tool else [])]
+def read_trends(
+    index: EventIndex, files: Sequence[IndexedFile], since: float, tool: str = "", agent: str = ""
+) -> Trends:
+    """Counts the calls since a time, of one tool and one agent or of all. No line of the log is read. Raises
+    `StoreError`.
+    """
+    wanted = {name: text for name, text in (("tool", tool), ("agent", agent)) if text}
+    chosen = " ".join(f"AND {name} = (SELECT id FROM audit_names WHERE text = ?)" for name in wanted)  # noqa: S608
+    ends = _ENDS.format(files=", ".join(str(one.id) for one in files), chosen=chosen)
+    values: list[Any] = [since, *wanted.values()]
     tool_name = "(SELECT text FROM audit_names WHERE id = part)"
     return Trends(
         [DayCount(*row) for row in index.query(ends + _COUNTS, values)],
         _read_times(index, ends + _TIMES.format(key="day", shown="part"), values),
         _read_times(index, ends + _TIMES.format(key="tool", shown=tool_name), values),
+        [SessionCount(*row) for row in index.query(ends + _SESSIONS, [*values, MOST_SESSIONS])],
     )
 
 

@@ -30,6 +30,7 @@ from forge.workspace.paths.digest import digest_of
 from forge.workspace.paths.open import explain_errors, open_directory, open_file, status_of
 from forge.workspace.state.sealing import find_problem, seal_part
 from forge.workspace.state.store import Store
+from forge.workspace.text.diff import content_diff
 
 # Defines the tables of the undo log and their queries.
 
@@ -528,6 +529,36 @@ class UndoLog:
         left = {path: one for path, one in found.items() if one.is_changed and one.location.shown not in stuck}
         return Restoration(tuple(_change_of(one) for one in _keep_used_folders(left)), conflicts, lost)
 
+    def session_diff(self, session: str) -> str:
+        """Returns how files differ from what they were before the session's first change of them.
+
+        Changes of the session that were undone are not in it. Changes by others since then are.
+        """
+        now: dict[Path, bytes | None] = {}
+        then: dict[Path, bytes | str | None] = {}  # a text: why the content is not known
+        shown: dict[Path, str] = {}
+        for entry in self.entries(session):
+            for file in reversed(entry.files):
+                path = file.location.path
+                if path not in now:
+                    now[path] = then[path] = _read_state(file.location).content
+                    shown[path] = file.shown
+                then[path] = entry.problem or self._find_old_content(file, then[path])
+        return "".join(_diff_since(shown[path], then[path], now[path]) for path in reversed(now))
+
+    def _find_old_content(self, file: UndoFile, after: bytes | str | None) -> bytes | str | None:
+        """Returns the content before a change; a text says why it is not known."""
+        if file.before in (NOTHING, FOLDER):
+            return None
+        if file.before == SPECIAL or file.before.startswith(LINK):
+            return "it was no regular file"
+        if isinstance(after, bytes) and digest_of(after) == file.before:
+            return after
+        with self._store.read_transaction() as connection:
+            known = after if isinstance(after, bytes) else None
+            content = self._images.content(connection, file.before, file.base, known)
+        return content if content is not None else "its old content is no longer stored"
+
     def _seal(self, content: bytes) -> str:
         try:
             return seal_part(self._store.path, content)
@@ -588,6 +619,15 @@ class UndoLog:
             ErrorKind.USER,
             f"{hint}.",
         )
+
+
+def _diff_since(shown: str, then: bytes | str | None, now: bytes | None) -> str:
+    if isinstance(then, str):
+        return f"{quote_path(shown)} cannot be compared: {then}\n"
+    try:
+        return content_diff(then, now, shown)
+    except ToolError:
+        return f"{quote_path(shown)} is not text, and has changed\n"
 
 
 def _content(

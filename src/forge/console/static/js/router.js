@@ -22,6 +22,11 @@ export function note(parts, query) {
     history.replaceState(null, "", address(parts, query));
 }
 
+/** The same, as a step of its own: "back" leads to where we were. */
+export function push(parts, query) {
+    if (address(parts, query) !== location.hash) history.pushState(null, "", address(parts, query));
+}
+
 /** Open pages as the address says. `pages` maps the first part to what opens it, and tells when it shows what there is. */
 export function route(pages, place, opened) {
     let scope = null;

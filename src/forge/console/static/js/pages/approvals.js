@@ -235,7 +235,7 @@ function wordsCard({ words }, answered) {
 // Answers several open questions at once: each answer is sent and recorded singly.
 
 /** A call that only needs a yes or a no: nothing is to be filled in, and no new tool is to be judged. */
-const isSelectable = ({ question }) =>
+export const isSelectable = ({ question }) =>
     Boolean(question) && !question.form && !question.personal && question.result === null && !question.question;
 
 /** The questions that are selected, and the bar above the list. `changed()` after each change. */
@@ -292,7 +292,7 @@ function batchBar({ answered, changed }) {
     return { element, update, toggle, has: (id) => selected.has(id) };
 }
 
-function batchDialog(questions, kind, answered) {
+export function batchDialog(questions, kind, answered) {
     const isYes = kind === "once";
     const calls = count(questions.length, "call");
     const feedback = h("textarea", { rows: "2", placeholder: "Reason for the model (optional)", "aria-label": "Reason for the model" });

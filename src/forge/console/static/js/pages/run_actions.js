@@ -10,6 +10,7 @@ import { jsonBox } from "../parts/diff.js";
 import { badge } from "../parts/marks.js";
 import { notify } from "../parts/notices.js";
 import { textBox } from "../parts/text_view.js";
+import { isMarkable, markDialog, verdictWords } from "../parts/verdict.js";
 import { address, go } from "../router.js";
 import { briefArguments } from "../text.js";
 
@@ -26,6 +27,12 @@ export function runActions(run, base, startReplay, takeBack) {
             : null,
         run.can.includes("resume") ? button("Resume", () => post(`${base}/resume`), { kind: "primary", key: "resume" }) : null,
         run.undoable ? button(`Undo… (${run.undoable})`, takeBack, { key: "undo" }) : null,
+        isMarkable(run)
+            ? button(run.mark ? `Marked as ${run.mark.verdict}…` : "Mark…", () => markDialog([run], () => {}), {
+                  title: run.mark ? verdictWords(run.mark) : "Mark the answer as good or bad",
+                  key: "mark",
+              })
+            : null,
         button("Replay", startReplay, { title: "Replay the run step by step", key: "replay" }),
         download("ndjson", "NDJSON"),
         download("markdown", "Markdown"),

@@ -1,8 +1,8 @@
 // All runs, newest first, and conversations at a terminal.
 
-import { get, me, post } from "../api.js";
-import { fill, h } from "../dom.js";
-import { ago, cost, count, duration, instant, short } from "../format.js";
+import { get, linked, me, post } from "../api.js";
+import { fill, h, setText } from "../dom.js";
+import { ago, cost, count, duration, instant, moment, short, since } from "../format.js";
 import { bindKeys } from "../keys.js";
 import { chunkedList } from "../parts/chunks.js";
 import { settled, soon } from "../pace.js";
@@ -10,11 +10,13 @@ import { button, composer } from "../parts/controls.js";
 import { badge, empty, runState } from "../parts/marks.js";
 import { report } from "../parts/notices.js";
 import { textBox } from "../parts/text_view.js";
+import { verdictBadge } from "../parts/verdict.js";
 import { redraw } from "../redraw.js";
-import { address, go, note } from "../router.js";
+import { address, go, note, push } from "../router.js";
 import { listen } from "../stream.js";
 import { brief } from "../text.js";
 import { openRun, openSession } from "./run.js";
+import { runSelection } from "./run_selection.js";
 
 const STATUSES = [
     ["", "all"],
@@ -36,10 +38,24 @@ export function openSessions(place, at, scope) {
     return go(["runs"], { show: "sessions" });
 }
 
+const KINDS = [
+    ["", "Runs and calls"],
+    ["chat", "Agent runs"],
+    ["call", "Single tool calls"],
+];
+const MARKS = [
+    ["", "Any mark"],
+    ["good", "Marked as good"],
+    ["bad", "Marked as bad"],
+    ["any", "Marked"],
+    ["none", "Not marked"],
+];
+const FILTERS = ["status", "text", "agent", "kind", "model", "user", "failure", "mark", "cost", "from", "to", "show"];
+const COLUMNS = ["State", "Task", "Agent", "Model", "Cost", "Worked", "Waited", "Who", "When"];
+const TRIES = 4; // requests until a search that has found nothing asks whether to go on
+
 function listRuns(place, { query }, scope) {
-    const wanted = Object.fromEntries(
-        ["status", "text", "agent", "kind", "show"].map((name) => [name, query.get(name) ?? ""]),
-    );
+    const wanted = Object.fromEntries(FILTERS.map((name) => [name, query.get(name) ?? ""]));
     const search = h("input", {
         type: "search",
         placeholder: "Search runs",
@@ -47,46 +63,106 @@ function listRuns(place, { query }, scope) {
         "aria-label": "Search runs",
         value: wanted.text,
     });
-    const agents = h("select", { "aria-label": "Agent" }, h("option", { value: "" }, "All agents"));
-    const kinds = h(
-        "select",
-        { "aria-label": "Kind" },
-        [
-            ["", "agent runs and tool calls"],
-            ["chat", "agent runs"],
-            ["call", "single tool calls"],
-        ].map(([value, words]) => h("option", { value }, words)),
+    const choice = (name, label, options) => {
+        const select = h("select", { "aria-label": label, onchange: () => change({ [name]: select.value }) });
+        setOptions(select, options, wanted[name]);
+        return select;
+    };
+    const selects = {
+        agent: choice("agent", "Agent", [["", "All agents"]]),
+        model: choice("model", "Model", [["", "All models"]]),
+        user: choice("user", "User", [["", "All users"]]),
+        failure: choice("failure", "Failure", [["", "Any end"]]),
+        kind: choice("kind", "Kind", KINDS),
+        mark: choice("mark", "Mark", MARKS),
+    };
+    const input = (name, label, attributes) => {
+        const made = h("input", { ...attributes, value: wanted[name], onchange: () => change({ [name]: made.value }) });
+        return h("label", { class: "filter-field" }, `${label} `, made);
+    };
+    const fields = [
+        input("from", "From", { type: "date" }),
+        input("to", "To", { type: "date" }),
+        input("cost", "Cost from $", { type: "number", min: "0", step: "any" }),
+    ];
+    const filterCount = h("span", {});
+    const clear = button("Clear filters", () => go(["runs"]), { kind: "small" });
+    const cases = h("a", { class: "button small", download: "", hidden: true }, "Cases for forge eval");
+    const moreFilters = h(
+        "details",
+        { class: "more-filters", open: matchMedia("(min-width: 861px)").matches || isNarrowed() },
+        h("summary", {}, "Filters", filterCount),
+        h("div", { class: "filters" }, Object.values(selects), fields, clear, cases),
     );
-    kinds.value = wanted.kind;
     const statuses = h("div", { class: "segments", role: "group", "aria-label": "Status" });
-    const list = chunkedList({ build: (item) => runRow(item), estimate: 46, name: "run-rows" });
+    const selection = runSelection({
+        shown: () => [...items.values()].map((item) => item.run).filter(Boolean),
+        changed: () => drawChecks(),
+        done: () => load(),
+    });
+    const list = chunkedList({
+        build: (item) => (item.session ? runRow(item) : tableRow(item, selection)),
+        estimate: 46,
+        name: "run-rows",
+    });
+    const all = h("input", {
+        type: "checkbox",
+        "aria-label": "Select all runs that are shown",
+        onchange: () => selection.selectAll(all.checked),
+    });
+    const names = h(
+        "div",
+        { class: "run-names", role: "row" },
+        h("span", { role: "columnheader" }, all),
+        COLUMNS.map((name) => h("span", { role: "columnheader" }, name)),
+    );
+    const head = h("div", { role: "rowgroup" }, names);
+    const table = h("div", { class: "run-table" }, head, list.element);
+    const searched = h("p", { class: "quiet searched", role: "status" });
     const more = button("Older runs", () => load(true));
-    const found = h("div", {}, list.element, more);
+    const found = h("div", {}, table, searched, more);
     const talk = me.model ? newChat() : noModel();
     fill(
         place,
         h("header", { class: "page-head" }, h("h1", { tabindex: "-1" }, "Runs")),
         talk,
-        h("div", { class: "filters", role: "search" }, statuses, search, kinds, agents),
+        h("div", { class: "filters", role: "search" }, statuses, search),
+        moreFilters,
+        selection.element,
         found,
     );
     let items = new Map(); // id → item, in the order of the list
     let next = "";
     let latest = 0;
-    let known = "";
+
+    function isNarrowed() {
+        return FILTERS.some((name) => wanted[name] && !["status", "text", "show"].includes(name));
+    }
+
+    /** What the server is asked for. */
+    function asked() {
+        const { show, from, to, ...plain } = wanted;
+        return { ...plain, since: startOf(from), until: startOf(to, 1) };
+    }
 
     async function load(isMore = false) {
         if (wanted.show === "sessions") return sessions();
-        const { show, ...asked } = wanted;
         const mine = (latest += 1);
         try {
-            const which = isMore ? { limit: PAGE, before: next } : { limit: shownNow() };
-            const told = await get("/api/runs", { ...asked, ...which }, scope.signal);
+            let which = isMore ? { limit: PAGE, before: next } : { limit: shownNow() };
+            let told = await get("/api/runs", { ...asked(), ...which }, scope.signal);
+            if (told.agents) setChoices(told);
+            for (let tries = 1; tries < TRIES && mine === latest && !told.runs.length && told.next; tries++) {
+                which = { limit: PAGE, before: told.next };
+                told = await get("/api/runs", { ...asked(), ...which }, scope.signal);
+            }
             if (mine !== latest) return null; // something else was asked for since, and answered sooner
             const isBelow = !isMore && isGoingOn(told);
-            if (!isBelow) next = told.next;
+            if (!isBelow) {
+                next = told.next;
+                tellSearched(told, which.limit);
+            }
             more.hidden = !next;
-            setAgents(told.agents);
             const rows = told.runs.map((run) => ({ id: run.id, run }));
             const older = isBelow ? [...items.values()].filter((one) => one.run.created < rows.at(-1).run.created) : [];
             showRows(isMore ? [...items.values(), ...rows] : [...rows, ...older]);
@@ -101,6 +177,11 @@ function listRuns(place, { query }, scope) {
     /** Whether older ones are shown that go on where these end. */
     const isGoingOn = ({ runs, next: more_ }) => Boolean(more_) && runs.some((run) => items.has(run.id));
 
+    /** One request looks at some thousand runs: how far back, where it found fewer than a page. */
+    function tellSearched({ runs, searched: at }, limit) {
+        setText(searched, at && runs.length < limit ? `Searched back to ${moment(at)}.` : "");
+    }
+
     /** Those that are there stay as they are, so that nothing jumps and nothing loses the focus. */
     function showRows(rows) {
         const before = items;
@@ -108,17 +189,37 @@ function listRuns(place, { query }, scope) {
         for (const row of rows) items.set(row.id, before.has(row.id) ? Object.assign(before.get(row.id), row) : row);
         list.keep([...items.values()]);
         for (const item of items.values()) item.view?.update();
+        const isTable = wanted.show !== "sessions";
+        for (const [element, role] of [[table, "table"], [list.element, "rowgroup"]]) {
+            if (isTable) element.setAttribute("role", role);
+            else element.removeAttribute("role");
+        }
+        if (isTable) table.setAttribute("aria-label", "Runs");
+        else table.removeAttribute("aria-label");
+        head.hidden = !isTable || !items.size;
+        table.hidden = !items.size;
+        moreFilters.hidden = !isTable;
+        selection.draw();
+        drawChecks();
+    }
+
+    function drawChecks() {
+        for (const item of items.values()) item.view?.check?.();
+        all.checked = selection.size() > 0 && selection.size() === items.size;
+        all.indeterminate = selection.size() > 0 && !all.checked;
     }
 
     function fillEmpty() {
         found.querySelector(".empty")?.remove();
         if (items.size) return;
-        const isAny = wanted.text || wanted.status || wanted.agent || wanted.kind;
-        found.prepend(isAny ? empty("No runs match.", "Change the search or the filters.") : firstSteps());
+        const isAny = wanted.text || wanted.status || isNarrowed();
+        const words = next ? "Search older runs, or change the filters." : "Change the search or the filters.";
+        found.prepend(isAny ? empty(next ? "No run matches so far." : "No runs match.", words) : firstSteps());
     }
 
     async function sessions() {
         more.hidden = true;
+        setText(searched, "");
         const mine = (latest += 1);
         try {
             const told = await get("/api/sessions", { text: wanted.text }, scope.signal);
@@ -130,63 +231,170 @@ function listRuns(place, { query }, scope) {
         }
     }
 
-    function setAgents(names) {
-        if (names.join("\n") === known) return; // it may be open just now
-        known = names.join("\n");
-        fill(
-            agents,
-            h("option", { value: "" }, "All agents"),
-            names.map((name) => h("option", { value: name }, name)),
-        );
-        agents.value = wanted.agent;
+    function setChoices({ agents, models, users, failures }) {
+        const named = (names = []) => names.map((name) => [name, name]);
+        setOptions(selects.agent, [["", "All agents"], ...named(agents)], wanted.agent);
+        setOptions(selects.model, [["", "All models"], ...named(models)], wanted.model);
+        setOptions(selects.user, [["", "All users"], ...named(users)], wanted.user);
+        setOptions(selects.failure, [["", "Any end"], ["any", "Any failure"], ...named(failures)], wanted.failure);
     }
 
-    function change(more_) {
+    /** `isTyping`: each letter is no step to go back to. */
+    function change(more_, isTyping = false) {
         Object.assign(wanted, more_);
-        note(["runs"], wanted);
-        drawStatuses();
+        (isTyping ? note : push)(["runs"], wanted);
+        drawFilters();
         showRows([]);
         return load();
     }
 
+    function drawFilters() {
+        drawStatuses();
+        const used = FILTERS.filter((name) => wanted[name] && !["status", "text", "show"].includes(name)).length;
+        setText(filterCount, used ? ` (${used})` : "");
+        clear.hidden = !used && !wanted.text && !wanted.status;
+        cases.hidden = !["good", "bad", "any"].includes(wanted.mark);
+        cases.setAttribute("href", linked("/api/cases", asked()));
+    }
+
     function drawStatuses() {
-        const choice = (isOn, words, work) =>
+        const option = (isOn, words, work) =>
             h("button", { type: "button", "aria-pressed": String(isOn), onclick: work }, words);
         const isSessions = wanted.show === "sessions";
         redraw(
             statuses,
             STATUSES.map(([value, words]) =>
-                choice(!isSessions && wanted.status === value, words, () => change({ status: value, show: "" })),
+                option(!isSessions && wanted.status === value, words, () => change({ status: value, show: "" })),
             ),
-            choice(isSessions, "terminal sessions", () => change({ show: "sessions" })),
+            option(isSessions, "terminal sessions", () => change({ show: "sessions" })),
         );
     }
 
     search.addEventListener(
         "input",
-        settled(() => change({ text: search.value.trim() }), 250, scope),
+        settled(() => change({ text: search.value.trim() }, true), 250, scope),
     );
-    kinds.addEventListener("change", () => change({ kind: kinds.value }));
-    agents.addEventListener("change", () => change({ agent: agents.value }));
     const again = soon(() => load(), 250, scope);
     scope.add(
         listen("changed", ({ what }) => {
             if (what.includes(wanted.show === "sessions" ? "sessions" : "runs")) again();
         }),
     );
+    const links = () => [...list.element.querySelectorAll("a")];
     const step = (by) => {
-        const links = [...list.element.querySelectorAll(".run-row")];
-        const at = links.indexOf(document.activeElement);
-        links[Math.max(0, Math.min(links.length - 1, at + by))]?.focus();
+        const at = links().indexOf(document.activeElement);
+        links()[Math.max(0, Math.min(links().length - 1, at + by))]?.focus();
+    };
+    const select = () => {
+        const id = document.activeElement?.closest(".run-cells")?.dataset.run;
+        if (id) selection.toggle(id);
     };
     bindKeys(scope, [
         ["j", "next", () => step(1)],
         ["k", "previous", () => step(-1)],
+        ["x", "select", select],
         ["/", "search", () => search.focus()],
         ["c", "new run", () => place.querySelector(".composer textarea")?.focus()],
     ]);
-    drawStatuses();
+    drawFilters();
     return load();
+}
+
+const known = new WeakMap(); // select → what it offers
+
+/** The options of a choice; untouched while they stay the same, for it may be open just now. What is chosen is offered. */
+function setOptions(select, options, value) {
+    const all = options.some(([one]) => one === value) ? options : [...options, [value, value]];
+    const text = JSON.stringify(all);
+    if (known.get(select) !== text) {
+        known.set(select, text);
+        fill(
+            select,
+            all.map(([one, words]) => h("option", { value: one }, brief(words, 60))),
+        );
+    }
+    select.value = value;
+}
+
+/** The seconds at which a day begins here, or so many days later. */
+function startOf(day, later = 0) {
+    const [year, month, date] = day.split("-").map(Number);
+    const at = new Date(year, month - 1, date + later).getTime() / 1_000;
+    return day && !Number.isNaN(at) ? String(at) : "";
+}
+
+/** A run as a row of the table. */
+function tableRow(item, selection) {
+    const { id } = item;
+    const pick = h("input", {
+        type: "checkbox",
+        "aria-label": `Select ${brief(item.run.prompt || id, 60)}`,
+        onchange: () => selection.toggle(id, pick.checked),
+    });
+    const first = h("span", { role: "cell", class: "cell-pick" }, pick);
+    const link = h("a", { class: "run-link", href: address(["runs", id]) });
+    const task = h("span", { role: "cell", class: "cell-task" }, link);
+    const remark = h("span", { class: "row-more quiet" });
+    task.append(remark);
+    const cells = Object.fromEntries(
+        ["state", "agent", "model", "cost", "worked", "waited", "who", "when"].map((name) => [
+            name,
+            h("span", { role: "cell", class: `cell-${name}`, "data-label": LABELS[name] }),
+        ]),
+    );
+    const { state, ...rest } = cells;
+    const element = h(
+        "div",
+        { class: "run-row run-cells", role: "row", "data-key": `runs ${id}`, "data-run": id },
+        first,
+        state,
+        task,
+        Object.values(rest),
+    );
+    const check = () => {
+        pick.checked = selection.has(id);
+        element.classList.toggle("selected", pick.checked);
+    };
+    const update = () => {
+        const { run } = item;
+        redraw(
+            link,
+            h("span", { class: "row-main" }, run.kind === "call" ? [badge("call"), " "] : null, brief(run.prompt || id, 200)),
+        );
+        redraw(
+            remark,
+            verdictBadge(run.mark),
+            run.mark?.note ? ` ${brief(run.mark.note, 120)} ` : " ",
+            run.error ? h("span", { class: "bad" }, brief(run.error, 120)) : null,
+        );
+        remark.hidden = !run.mark && !run.error;
+        redraw(cells.state, runState(run));
+        redraw(cells.agent, run.agent);
+        redraw(cells.model, run.model ? h("span", { title: run.model }, brief(shortModel(run.model), 60)) : null);
+        redraw(cells.cost, cost(run.cost) || null);
+        redraw(cells.worked, workedTime(run));
+        redraw(cells.waited, waitedTime(run));
+        redraw(cells.who, run.user || run.tenant || null);
+        redraw(cells.when, ago(run.created));
+        check();
+    };
+    update();
+    return { element, update, check };
+}
+
+const LABELS = { agent: "agent", model: "model", cost: "cost", worked: "worked", waited: "waited", who: "for" };
+
+/** Without the folder of a scripted model. */
+const shortModel = (model) => (model.startsWith("scripted:") ? `scripted:${model.split("/").at(-1)}` : model);
+
+function workedTime(run) {
+    if (run.status === "running") return since(run.updated - (run.seconds ?? 0));
+    return run.seconds ? duration(run.seconds) : null;
+}
+
+function waitedTime(run) {
+    if (run.status === "waiting") return since(run.updated - (run.waited ?? 0));
+    return run.waited ? duration(run.waited) : null;
 }
 
 export function newChat() {

@@ -1,4 +1,7 @@
-"""A conversation of one person with one agent: prompts, output, questions, interrupts, lines typed meanwhile."""
+"""Runs prompts of one person with one agent at the terminal: output, questions, interrupts, lines typed meanwhile.
+
+`forge run PROMPT` runs one; `chat` reads one after the other; `durable_run` uses its parts.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,7 @@ class RunFlags:
     reads_stdin: bool = False  # it carries prompts, so no one can be asked there
 
 
-class ChatSession:
+class PromptRunner:
     """Runs prompts of one session. It belongs to the person's thread; the agent works on the loop's thread."""
 
     def __init__(
@@ -86,7 +89,7 @@ class ChatSession:
     ) -> None:
         self.loop = loop
         self.workspace = project.workspace
-        self.servers = project.sources.servers  # open while the chat is
+        self.servers = project.sources.servers  # open while the agent is
         self.session = project.scope.session_id
         self.view = view
         self.agent = agent
@@ -278,9 +281,18 @@ class Questions:
             async with self.typed.paused() if self.typed is not None else nullcontext():
                 started = time.monotonic()
                 try:
-                    return await ask_person(self.screen, request)
+                    return await ask_person(self.screen, request, self._keep)
                 finally:
                     self.waited += time.monotonic() - started
+
+    def _keep(self, typed: str) -> None:
+        """Keeps what was typed before a question appeared: in the input line, or as messages to the run."""
+        assert self.screen is not None
+        if self.screen.line is not None:
+            self.screen.line.add_typed(typed)
+        elif self.typed is not None:
+            for line in typed.split("\n"):
+                self.typed.take(line.strip())
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -292,11 +304,13 @@ class Questions:
                 self._running.clear()
 
 
-async def ask_person(screen: Screen, request: PermissionRequest) -> Answer:
-    """Asks at the terminal while nothing else is written there."""
+async def ask_person(
+    screen: Screen, request: PermissionRequest, keep: Callable[[str], None] = lambda typed: None
+) -> Answer:
+    """Asks at the terminal while nothing else is written there. `keep` gets what was typed before."""
     async with screen.hold(), screen.line.suspended() if screen.line is not None else nullcontext():
         try:
-            answer = await ask_on_terminal(request, plain=screen.plain)
+            answer = await ask_on_terminal(request, plain=screen.plain, keep=keep)
         except asyncio.CancelledError:
             click.echo(err=True)  # the question stays; what follows begins on a line of its own
             raise
@@ -325,7 +339,7 @@ def run_options(options: Options, flags: RunFlags, session: str, *, watch: bool 
 
 
 @contextmanager
-def open_chat_session(options: Options, flags: RunFlags) -> Iterator[ChatSession]:
+def open_prompt_runner(options: Options, flags: RunFlags) -> Iterator[PromptRunner]:
     """Opens everything that a run needs. Raises `Refusal` for input that cannot be used."""
     questions = Questions()
     at_terminal = sys.stdin.isatty() and sys.stderr.isatty() and not flags.reads_stdin
@@ -343,14 +357,14 @@ def open_chat_session(options: Options, flags: RunFlags) -> Iterator[ChatSession
         view = make_view(options, flags, agent)
         questions.screen = screen = Screen(view, broken=loop.cancel, plain=is_plain(options, flags))
         agent.activity.subscribe(screen.take)
-        chat = ChatSession(loop, view, project, agent, questions, screen)
-        chat.store, chat.chosen_model = store, flags.model
-        chat.invocation += _resume_flags(options, flags)
+        runner = PromptRunner(loop, view, project, agent, questions, screen)
+        runner.store, runner.chosen_model = store, flags.model
+        runner.invocation += _resume_flags(options, flags)
         is_watched = sys.stderr.isatty() and not (options.json or flags.quiet)
-        chat.writes_title = is_watched and project.configuration.agent.session_titles
+        runner.writes_title = is_watched and project.configuration.agent.session_titles
         with closing(screen), log_events(agent.activity, project.workspace, flags.audit, wanted=not flags.no_audit):
-            yield chat
-            chat.wait_for_title()
+            yield runner
+            runner.wait_for_title()
         if explained is not None:
             click.echo(explained.table(), err=True)
 
@@ -498,9 +512,10 @@ class TypedMessages:
         while typed := await read_typed():
             *lines, rest = (rest + typed).split(b"\n")
             for line in lines:
-                self._take(line.decode("utf-8", "replace").strip())
+                self.take(line.decode("utf-8", "replace").strip())
 
-    def _take(self, line: str) -> None:
+    def take(self, line: str) -> None:
+        """Sends a line to the run; a command waits for the prompt."""
         if not line:
             return
         if line.startswith("/"):

@@ -7,15 +7,15 @@ import asyncio
 import pytest
 
 from forge import Agent, Scripted, ToolCall, ToolError, tool
-from forge.cli.running import chat_session as typed_messages
-from forge.cli.running.chat_session import TypedMessages
+from forge.cli.running import run_prompts
+from forge.cli.running.run_prompts import TypedMessages
 
 
 @pytest.fixture
 def keyboard(monkeypatch):
     """What is typed; reading it can be cancelled."""
     typed: asyncio.Queue[bytes] = asyncio.Queue()
-    monkeypatch.setattr(typed_messages, "read_typed", typed.get)
+    monkeypatch.setattr(run_prompts, "read_typed", typed.get)
     return typed
 
 
