@@ -30,14 +30,18 @@ UNSHARE = ["unshare", "--map-root-user", "--net", "--mount", "--propagation", "p
 @pytest.fixture(scope="module")
 def came(tmp_path_factory) -> dict[str, dict[str, Any]]:
     """What came of every line; they run once, in a child with a network of its own."""
+    lines = _run_inside("inside_program_proxy", tmp_path_factory.mktemp("proxy"))
+    return {one["name"]: one for one in lines}
+
+
+def _run_inside(module: str, folder: Path) -> list[dict[str, Any]]:
     if find_tier("auto") is not Tier.BUBBLEWRAP or not is_installed("secrets"):
         pytest.skip("NOT TESTED: needs bubblewrap and the extra secrets")
     if not all(map(shutil.which, ("unshare", "ip", "mount", "curl", "python3"))) or _fails(*UNSHARE, "true"):
         pytest.skip("NOT TESTED: needs a network namespace of its own (unshare, ip and curl, on Linux)")
-    folder = tmp_path_factory.mktemp("proxy")
     authority = make_authority(folder)
     done = subprocess.run(
-        [*UNSHARE, sys.executable, "-m", "tests.network.inside_program_proxy", str(folder)],
+        [*UNSHARE, sys.executable, "-m", f"tests.network.{module}", str(folder)],
         cwd=ROOT,
         env={
             "PATH": os.environ["PATH"],
@@ -47,10 +51,10 @@ def came(tmp_path_factory) -> dict[str, dict[str, Any]]:
         },
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    return {one["name"]: one for one in map(json.loads, done.stdout.splitlines())}
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def _fails(*command: str) -> bool:
@@ -161,6 +165,15 @@ def test_a_placeholder_elsewhere_is_refused_and_reported(came, name, why):
 
 def test_a_long_body_goes_through_whole(came):
     assert int(came["body"]["output"]) > 300_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_usual_clients_work_with_tls_passed_and_with_tls_ended(tmp_path):
+    found = _run_inside("program_clients", tmp_path)
+    assert len(found) == 26
+    assert [one for one in found if one["came"] not in ("works", "not installed")] == []
+    assert {"curl", "pip install", "urllib"} <= {one["name"] for one in found if one["came"] == "works"}
 
 
 def test_names_are_answered_here_and_asked_nowhere():

@@ -117,9 +117,11 @@ class ProgramProxy:
         """The files that the program sees instead of the machine's own."""
         found = {"/etc/resolv.conf": b"nameserver 127.0.0.1\noptions timeout:10 attempts:1\n"}
         if self._egress.ends_some_tls:
-            from forge.network.session_authority import BUNDLE, trust_bundle
+            from forge.network.session_authority import BUNDLE, JAVA_BUNDLE, java_bundle, trust_bundle
 
             found[BUNDLE] = trust_bundle()
+            if for_java := java_bundle():
+                found[JAVA_BUNDLE] = for_java
         return found
 
     def report(self) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ import os
 import socket
 import ssl
 import tempfile
+import warnings
 from functools import cache, lru_cache
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ BUNDLE_VARIABLES = tuple(
     " CARGO_HTTP_CAINFO UV_NATIVE_TLS_CERT".split()
 )
 """… and the others by one of these variables."""
+
+JAVA_BUNDLE = "/etc/ssl/certs/java/cacerts"
 
 _DAYS = 2
 _MOST_HOSTS = 1_000  # certificates that are kept
@@ -61,6 +64,21 @@ def trust_bundle() -> bytes:
                 system = file.read()
             break
     return system.rstrip() + b"\n" + _authority_text()
+
+
+@cache
+def java_bundle() -> bytes:
+    """Returns the same authorities as Java reads them; b"" where this machine has no such file."""
+    if not os.path.isfile(JAVA_BUNDLE):
+        return b""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import NoEncryption
+    from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12Certificate, serialize_java_truststore
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some public authority or other has an odd number
+        found = x509.load_pem_x509_certificates(trust_bundle())
+    return serialize_java_truststore([PKCS12Certificate(one, None) for one in found], NoEncryption())
 
 
 def _authority_text() -> bytes:
