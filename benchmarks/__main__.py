@@ -12,7 +12,19 @@ from benchmarks.timing import Measure
 
 PARTS = (
     *("calls", "labels", "definitions", "parallel", "loop", "context", "models", "tokens", "startup"),
-    *("reading", "search", "tool_search", "prompt_cache", "grep", "editing", "programs", "sandboxed", "web", "pages"),
+    *(
+        "reading",
+        "search",
+        "tool_search",
+        "prompt_cache",
+        "grep",
+        "editing",
+        "programs",
+        "sandboxed",
+        "program_network",
+        "web",
+        "pages",
+    ),
     *(
         "adapters_serve",
         "serve_start",
