@@ -6,6 +6,7 @@ import os
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -22,12 +23,14 @@ from forge.models.scripted import scripted_file
 from forge.permissions.policy import load_rules
 from forge.project.config import load_configuration
 from forge.project.policy_examples import read_examples
+from tests.cli.screens import ENDED, Terminal
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 ELSEWHERE = ("testing.md", "conversation-in-postgres.md")  # pages with tests of their own
 TOLD = [name for name in PAGES if not name.startswith("reference/") and name not in ELSEWHERE]
+AT_TERMINAL = ("tutorial.md",)  # pages that show what a person at a terminal sees
 NOT_RUN = "# not run in the tests: "
 MOST_NOT_RUN = 1
 FENCE = re.compile(
@@ -70,7 +73,9 @@ def told(page: str) -> Any:
 @pytest.mark.parametrize("page", [told(page) for page in TOLD])
 def test_what_a_page_tells_can_be_done(page, tmp_path, monkeypatch, capfd):
     """From top to bottom, in one directory: files are written, code and commands are run, output is compared."""
-    telling = Telling(tmp_path, monkeypatch, capfd)
+    telling = Telling(tmp_path, monkeypatch, capfd, at_terminal=page in AT_TERMINAL)
+    if telling.at_terminal and shutil.which("tmux") is None:
+        pytest.skip("tmux is not installed")
     for block in blocks(page):
         try:
             telling.tell(block)
@@ -82,7 +87,15 @@ def test_what_a_page_tells_can_be_done(page, tmp_path, monkeypatch, capfd):
 class Telling:
     """Does what a page says, in a directory and with a home of its own."""
 
-    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capfd: pytest.CaptureFixture[str],
+        *,
+        at_terminal: bool = False,
+    ) -> None:
+        self.directory, self.at_terminal = directory, at_terminal
         home, programs = directory / "home", directory / "programs"
         self.here, self.ended = directory / "here", directory / "ended-in"
         self.patch, self.capture = monkeypatch, capfd
@@ -122,6 +135,12 @@ class Telling:
     def _run_shell(self, text: str) -> str:
         """As a person would type it; a `cd` holds for the blocks that follow."""
         script = f"trap 'pwd > {shlex.quote(str(self.ended))}' EXIT\nset -o pipefail\n{text}"
+        expected = re.search(r"# exit code (\d+)", text)
+        if self.at_terminal:
+            code, shown = self._run_at_terminal(script, re.findall(r"# press (\w)", text))
+            assert code == (int(expected[1]) if expected else 0), shown
+            self.here = Path(self.ended.read_text().strip())
+            return shown
         done = subprocess.run(
             ["bash", "-c", script],
             cwd=self.here,
@@ -131,10 +150,19 @@ class Telling:
             text=True,
             timeout=150,
         )
-        expected = re.search(r"# exit code (\d+)", text)
         assert done.returncode == (int(expected[1]) if expected else 0), done.stdout
         self.here = Path(self.ended.read_text().strip())
         return done.stdout
+
+    def _run_at_terminal(self, script: str, keys: list[str]) -> tuple[int, str]:
+        """Returns the exit code, and what the window of a person shows who presses these keys at the questions."""
+        file = self.directory / "typed.sh"
+        file.write_text(f"echo\ncd {shlex.quote(str(self.here))}\n{script}", encoding="utf-8")
+        with Terminal(self.directory, str(file), program=("bash",), columns=120, rows=50) as terminal:
+            for key in keys:
+                terminal.wait("[e]dit?")
+                terminal.press(key)
+            return terminal.wait_for_end(), terminal.everything().partition(ENDED)[0]
 
     def _compare(self, block: Block, output: str) -> None:
         """`…` in what is shown stands for whatever it is."""

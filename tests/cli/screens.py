@@ -29,13 +29,24 @@ def control(letter: str) -> str:
 
 
 class Terminal:
-    """`forge` in a window of so many columns. tmux tells when the window changes, so that nothing has to sleep."""
+    """`forge`, or another program, in a window of so many columns.
 
-    def __init__(self, folder: Path, *arguments: str, columns: int = 80, rows: int = 24, **changes: str | None) -> None:
+    tmux tells when the window changes, so that nothing has to sleep.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        columns: int = 80,
+        rows: int = 24,
+        program: tuple[str, ...] = (sys.executable, "-m", "forge"),
+        **changes: str | None,
+    ) -> None:
         self.name = f"forge-{uuid4().hex[:12]}"
         (folder / "tmux.conf").write_text(SETTINGS)
         self._tmux = ["tmux", "-L", self.name, "-f", str(folder / "tmux.conf")]
-        command = shlex.join([sys.executable, "-m", "forge", *arguments])
+        command = shlex.join([*program, *arguments])
         command += f"; echo '{ENDED}' $?; cat"  # tmux itself may not know the code
         without = {"COLUMNS": None, "LINES": None, "NO_COLOR": None, "TMUX": None, "VISUAL": None, "EDITOR": None}
         variables = environment(**{**without, "TERM": "xterm-256color", **changes})
