@@ -470,6 +470,9 @@ def test_answers_are_marked_found_again_and_printed_as_cases(stored: RunStore, h
     assert [run["id"] for run in here("runs", "list", "--json", "--mark", "bad").json["runs"]] == ["r1"]
     assert stored.marks(["r1"])["r1"].by == "ada"
     assert '"by": "ada"' in here("audit", "--event", "run_marked").out
+    shown = here("runs", "show", "r1")
+    assert "mark     bad, by ada: too⟨U+001B⟩ slow" in shown.out
+    assert (here("runs", "show", "r1", "--json").json["mark"]["note"], "\x1b" in shown.out) == ("too\x1b slow", False)
     (tmp_path / "cases.yaml").write_text(here("runs", "cases", "--judged").out)
     good, bad = read_cases(tmp_path / "cases.yaml")
     assert (good.name, bad.name, "slow" in bad.expect.judge) == ("r3", "r1", True)

@@ -116,6 +116,7 @@ def all_run_fields(runs: Runs, run: RunInfo) -> dict[str, Any]:
         "messages": [export_message(message) for message in runs.messages(run.id)],
         "questions": [asdict(one) for one in runs.questions(run.id)],
         "files": [{"name": name, "size": size} for name, size in runs.store.files(run.id)],
+        "mark": asdict(mark) if (mark := runs.marks([run.id]).get(run.id)) is not None else None,
         "runs": [{"id": one.id, "status": one.status, "agent": one.agent, "prompt": one.prompt} for one in children],
     }
 
@@ -130,6 +131,8 @@ def run_lines(runs: Runs, run: RunInfo, commands: Commands) -> Iterator[str]:
         "tenant": run.tenant,
         "queue": run.queue,
         "version": run.version,
+        "model": run.model,
+        "user": str(run.scope.get("user") or ""),
         "worker": run.worker,
         "parent": run.parent,
         "began": format_time(run.created),
@@ -137,6 +140,8 @@ def run_lines(runs: Runs, run: RunInfo, commands: Commands) -> Iterator[str]:
         "segment": str(run.segment),
     }
     yield from (f"  {name:<8} {harmless(value)}" for name, value in fields.items() if value)
+    if (mark := runs.marks([run.id]).get(run.id)) is not None:
+        yield harmless(f"  mark     {mark.verdict}, by {mark.by}{f': {mark.note}' if mark.note else ''}")
     yield from (harmless(line) for line in waiting_lines(runs, run, commands))
     for child in runs.list(parent=run.id, limit=1_000):
         yield f"  started  {child.id}  {state_of(child)}  {shorten_prompt(child.prompt)}"

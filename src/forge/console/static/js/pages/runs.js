@@ -385,7 +385,7 @@ function tableRow(item, selection) {
 const LABELS = { agent: "agent", model: "model", cost: "cost", worked: "worked", waited: "waited", who: "for" };
 
 /** Without the folder of a scripted model. */
-const shortModel = (model) => (model.startsWith("scripted:") ? `scripted:${model.split("/").at(-1)}` : model);
+const shortModel = (model) => model.replace(/^scripted:.*\//, "scripted:");
 
 function workedTime(run) {
     if (run.status === "running") return since(run.updated - (run.seconds ?? 0));
