@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -341,6 +344,61 @@ def test_layers_of_killed_processes_are_removed_and_those_that_wait_stay(
 def test_a_layer_over_a_folder_with_another_mount_or_owner_is_refused(workspace: Path) -> None:
     assert not tier_of(workspace).problem or not tier_of(workspace).how
     assert "is mounted at" in tier_of(Path("/dev")).problem or "cannot be confined" in tier_of(Path("/dev")).problem
+
+
+ELSEWHERE = """
+import asyncio, json, sys
+from pathlib import Path
+from tests.process.trials import kinds, tier_of, try_line
+
+async def main(workspace):
+    tier = tier_of(workspace)
+    if not tier.how:
+        return {"how": "", "problem": tier.problem}
+    layer, effects, done = await try_line(workspace, "id -u; echo new >new; rm old")
+    untouched = (workspace / "old").exists() and not (workspace / "new").exists()
+    layer.apply()
+    layer.discard()
+    return {"how": tier.how, "kinds": kinds(effects), "said": done.output, "untouched": untouched}
+
+print(json.dumps(asyncio.run(main(Path(sys.argv[1])))))
+"""
+ANOTHER_USER = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+CONTAINER = ("unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc")
+
+
+@pytest.mark.parametrize("become", [ANOTHER_USER, CONTAINER, (*ANOTHER_USER, *CONTAINER)])
+def test_another_user_and_a_container_have_a_layer_or_say_why_not(tmp_path: Path, become: tuple[str, ...]) -> None:
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
+    env |= {"HOME": str(folder / "home"), "LANG": "C.UTF-8"}
+    python = sys.executable if become == CONTAINER else "/usr/bin/python3"
+    workspace = folder / "workspace"
+    try:
+        workspace.mkdir()
+        (workspace / "old").write_text("old")
+        (folder / "home").mkdir()
+        if become != CONTAINER and os.geteuid() == 0:
+            for path in (folder, workspace, workspace / "old", folder / "home"):
+                os.chown(path, 65534, 65534)
+        able = [*become, python, "-c", "import sys, forge, tests.process.trials; assert sys.version_info >= (3, 11)"]
+        if shutil.which(become[0]) is None or subprocess.run(able, env=env, cwd="/", capture_output=True).returncode:
+            pytest.skip(f"NOT TESTED: {' '.join(become)} cannot run these tests here")
+        done = subprocess.run(
+            [*become, python, "-c", ELSEWHERE, str(workspace)], env=env, cwd="/", capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr[-2_000:]
+        told = json.loads(done.stdout)
+        if not told["how"]:
+            assert told["problem"]
+            return
+        assert told["how"] in ("overlay", "fuse-overlayfs", "copy")
+        assert told["untouched"]
+        assert told["kinds"] == {"new": "create", "old": "delete"}
+        assert told["said"] == ("0\n" if CONTAINER[0] in become else "65534\n")
+        assert sorted(os.listdir(workspace)) == [".forge", "new"]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.mark.slow

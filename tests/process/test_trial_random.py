@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from forge.process.sandbox import Confinement
-from tests.process.trials import in_sandbox, tree, try_line
+from tests.process.trials import in_sandbox, tree, try_line, try_way
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="overlayfs")
 
@@ -88,14 +88,19 @@ async def compare(folder: Path, seed: int, how: str = "") -> str:
     return "same"
 
 
-@pytest.mark.parametrize("how", ["", "copy"])
+@pytest.mark.parametrize("how", ["", "overlay", "copy", "fuse-overlayfs"])
 async def test_a_few_random_lines_are_the_same_or_recognised(tmp_path: Path, how: str) -> None:
-    found = [await compare(tmp_path, seed, how) for seed in range(12)]
-    assert found.count("same") >= 5, found
+    if how and (why := try_way(how, tmp_path)):
+        pytest.skip(f"NOT TESTED: {how} cannot be used here: {why}")
+    found = [await compare(tmp_path, seed, how) for seed in range(3 if how else 6)]
+    assert found.count("same") >= 2, found
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(1000, 1200, 20))
-async def test_many_random_lines_are_the_same_or_recognised(tmp_path: Path, start: int) -> None:
-    found = [await compare(tmp_path, seed) for seed in range(start, start + 20)]
+@pytest.mark.parametrize("how", ["", "overlay", "copy", "fuse-overlayfs"])
+async def test_many_random_lines_are_the_same_or_recognised(tmp_path: Path, start: int, how: str) -> None:
+    if how and (why := try_way(how, tmp_path)):
+        pytest.skip(f"NOT TESTED: {how} cannot be used here: {why}")
+    found = [await compare(tmp_path, seed, how) for seed in range(start, start + 20)]
     assert found.count("same") >= 5, found

@@ -14,7 +14,7 @@ import pytest
 from forge.process.environment import shell_environment
 from forge.process.running.output import OutputPlan
 from forge.process.running.run import FinishedProgram, run
-from forge.process.running.trial import TrialTier, find_trial
+from forge.process.running.trial import TrialTier, explain_unusable, find_trial
 from forge.process.sandbox import Confinement
 from forge.workspace.effects import Effects
 from forge.workspace.trial import TrialLayer, find_places, open_layer
@@ -32,6 +32,11 @@ def layer_over(workspace: Path, *others: Path, how: str = "") -> TrialLayer:
     if not found.how or found.place is None:
         pytest.skip(f"NOT TESTED: no trial is possible here: {found.problem}")
     return open_layer(workspace, [workspace, *others], how or found.how, found.place)
+
+
+def try_way(how: str, workspace: Path) -> str:
+    """Returns why a kind of layer cannot be used here; "" if it can."""
+    return explain_unusable(how, [str(workspace)], find_places([workspace])[0])
 
 
 async def in_layer(layer: TrialLayer, line: str, confinement: Confinement | None = None) -> FinishedProgram:

@@ -41,8 +41,7 @@ from forge.workspace.paths.digest import Digest
 from forge.workspace.paths.open import open_file
 from forge.workspace.state import data_file, replace_file
 
-OVERLAY, ROOT_OVERLAY, COPY = "overlay", "overlay of root", "copy"  # how a layer covers a folder
-MOST_COPIED = 1_000  # files of a root that are copied where nothing else works
+ROOT_OVERLAY, FUSE, COPY = "overlay of root", "fuse-overlayfs", "copy"  # how a layer covers a folder, or "overlay"
 LONGEST_KEPT = 7 * 24 * 3600  # seconds that a layer waits for an answer
 MOST_NAMED = 5  # paths in a message
 TOLD = 64 * 1024 * 1024  # bytes of a copied file that people are told about
@@ -56,6 +55,7 @@ _CLONE = 0x40049409  # ioctl FICLONE
 _NAME = re.compile(r"[0-9a-f]{32}")
 _GONE = "gone-"
 _FACTS = "layer.json"
+_DELETED, _OPAQUE = ".wh.", ".wh..opq"  # names of files of fuse-overlayfs begin with the first
 _OWN = (".git/hooks", ".git/config")  # empty ones are mount points of the sandbox, which protects what is missing
 _STATE, _STATE_FILES = ".forge", ".forge/files"  # of Forge itself: programs see only the files made for the model
 _TYPES: dict[int, PathType] = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
@@ -76,11 +76,33 @@ _SIGNS = (
 
 
 class _Keys:
-    """The names of the overlay's attributes."""
+    """The marks of an overlay: its attributes, and files that say what is deleted."""
 
     def __init__(self, how: str) -> None:
-        self.prefix = "trusted.overlay." if how == ROOT_OVERLAY else "user.overlay."
+        self._is_fuse = how == FUSE
+        self.prefix = {ROOT_OVERLAY: "trusted.overlay.", FUSE: "user.fuseoverlayfs."}.get(how, "user.overlay.")
         self.opaque, self.redirect, self.origin = (f"{self.prefix}{name}" for name in ("opaque", "redirect", "origin"))
+
+    def list_folder(self, folder: str) -> list[tuple[str, str]]:
+        """Returns name and path of what lies in a folder of the layer, deletions included, sorted."""
+        found = {name: os.path.join(folder, name) for name in os.listdir(folder)}
+        if self._is_fuse:
+            deleted = {name.removeprefix(_DELETED): path for name, path in found.items() if name.startswith(_DELETED)}
+            found = {name: path for name, path in found.items() if not name.startswith(_DELETED)}
+            found |= {name: path for name, path in deleted.items() if name not in (*found, ".opq", _OPAQUE)}
+        return sorted(found.items())
+
+    def is_whiteout(self, path: str, status: os.stat_result) -> bool:
+        """Returns whether it stands for a deletion: a device without a number, or a file with a certain name."""
+        if stat.S_ISCHR(status.st_mode) and status.st_rdev == 0:
+            return True
+        return self._is_fuse and os.path.basename(path).startswith(_DELETED)
+
+    def is_opaque(self, folder: str) -> bool:
+        """Returns whether a folder of the layer hides all that was in the real one."""
+        if _attribute(folder, self.opaque) == b"y":
+            return True
+        return self._is_fuse and os.path.lexists(os.path.join(folder, _DELETED + _OPAQUE))
 
 
 @dataclass(slots=True)
@@ -355,11 +377,9 @@ class _Scan:
         """Reads a folder that exists in both. `lower`: where its other contents lie; another path after a rename."""
         real = str(node.location.path)
         names = set()
-        with os.scandir(upper) as entries:
-            found = sorted(entries, key=lambda entry: entry.name)
-        for entry in found:
-            names.add(entry.name)
-            child = self._read_entry(node.location.child(entry.name), entry.path, os.path.join(lower, entry.name))
+        for name, path in self.keys.list_folder(upper):
+            names.add(name)
+            child = self._read_entry(node.location.child(name), path, os.path.join(lower, name))
             if child is not None:
                 node.children.append(child)
         if lower != real and not is_opaque:
@@ -379,7 +399,7 @@ class _Scan:
 
     def _read_entry(self, location: Location, source: str, lower: str) -> _Node | None:
         status = os.lstat(source)
-        if _is_whiteout(status):
+        if self.keys.is_whiteout(source, status):
             return self._read_deleted(location)
         now = _status(location.path)
         kind = stat.S_IFMT(status.st_mode)
@@ -402,7 +422,7 @@ class _Scan:
         self, location: Location, source: str, lower: str, status: os.stat_result, now: os.stat_result | None
     ) -> _Node | None:
         redirect = _attribute(source, self.keys.redirect)
-        is_opaque = self.layer.how == COPY or _attribute(source, self.keys.opaque) == b"y"
+        is_opaque = self.layer.how == COPY or self.keys.is_opaque(source)
         if redirect:
             root = str(location.root)
             old = os.fsdecode(redirect)
@@ -424,9 +444,8 @@ class _Scan:
         if redirect or lower:
             self._read_children(node, source, lower, is_opaque=is_opaque and not redirect)
         else:
-            with os.scandir(source) as entries:
-                found = sorted(entries, key=lambda entry: entry.name)
-            children = [self._read_entry(location.child(one.name), one.path, "") for one in found]
+            found = self.keys.list_folder(source)
+            children = [self._read_entry(location.child(name), path, "") for name, path in found]
             node.children = [child for child in children if child is not None]
         return node
 
@@ -495,10 +514,6 @@ class _Scan:
             self.names[key] = self.names.get(key, status.st_nlink) - 1
             if now is not None:
                 self.unsure[f"it makes a hard link to {quote_path(location.shown)}"] = None
-
-
-def _is_whiteout(status: os.stat_result) -> bool:
-    return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
 
 
 def _status(path: Path | str) -> os.stat_result | None:
@@ -685,14 +700,14 @@ class _Copier:
         os.mkdir(name, 0o700, dir_fd=directory)
         inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
         try:
-            names = set(os.listdir(source))
-            for below in sorted(names):
-                path = os.path.join(source, below)
+            inside = self._keys.list_folder(source)
+            names = {below for below, _ in inside}
+            for below, path in inside:
                 found = os.lstat(path)
-                if _is_whiteout(found):
+                if self._keys.is_whiteout(path, found):
                     continue
                 deeper = ""
-                if stat.S_ISDIR(found.st_mode) and _attribute(path, self._keys.opaque) != b"y":
+                if stat.S_ISDIR(found.st_mode) and not self._keys.is_opaque(path):
                     old = os.fsdecode(_attribute(path, self._keys.redirect))
                     deeper = root + old if old.startswith("/") else os.path.join(lower, old or below) if lower else ""
                 self.make(root, path, deeper if os.path.isdir(deeper) else "", inner, below)
@@ -883,17 +898,6 @@ def find_layer(id_: str, places: Iterable[Path]) -> TrialLayer | None:
         with contextlib.suppress(OSError, ValueError, KeyError):
             return TrialLayer(place / id_, json.loads((place / id_ / _FACTS).read_text()))
     return None
-
-
-def count_files(roots: Iterable[str], most: int = MOST_COPIED) -> int:
-    """Counts files and folders, and stops beyond `most`."""
-    number = 0
-    for root in roots:
-        for _, folders, files in os.walk(root):
-            number += len(folders) + len(files)
-            if number > most:
-                return number
-    return number
 
 
 def _outermost(roots: Iterable[str]) -> list[str]:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import sys
+import time
 from functools import cache
 
 TYPE_CHECKING = False
@@ -18,10 +20,16 @@ if TYPE_CHECKING:  # not loaded at run time: keepers have to start fast
     from collections.abc import Sequence
     from typing import NoReturn
 
-OVERLAY, ROOT_OVERLAY, COPY = "overlay", "overlay of root", "copy"  # how a folder is covered
+OVERLAY, ROOT_OVERLAY, FUSE, COPY = "overlay", "overlay of root", "fuse-overlayfs", "copy"  # how a folder is covered
+FUSE_PROGRAMS = ("/usr/bin/fuse-overlayfs", "/usr/local/bin/fuse-overlayfs", "/bin/fuse-overlayfs")
 
 _NEW_MOUNTS, _NEW_USER = 0x0002_0000, 0x1000_0000
 _PRIVATE, _RECURSIVE, _BIND = 1 << 18, 1 << 14, 1 << 12
+_PARENT_DIES, _AMBIENT, _RAISE, _CLEAR_ALL = 1, 47, 2, 4  # prctl
+_ADMIN = 21  # the capability to mount
+_CAPABILITIES_3 = 0x2008_0522
+_TERMINATE = 15
+_PATIENCE = 5.0  # seconds for fuse-overlayfs to begin
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _OPTIONS = {
     OVERLAY: "userxattr,volatile",
@@ -43,7 +51,9 @@ def enter_layers(layers: Sequence[Sequence[str]], directory: str | bytes = "/") 
         _call("unshare", _NEW_MOUNTS)
         _call("mount", None, b"/", None, ctypes.c_ulong(_PRIVATE | _RECURSIVE), None)
     for folder, upper, work, how in layers:
-        if how == COPY:
+        if how == FUSE:
+            _start_fuse(folder, upper, work)
+        elif how == COPY:
             flags = ctypes.c_ulong(_BIND | _RECURSIVE)
             _call("mount", os.fsencode(upper), os.fsencode(folder), None, flags, None)
         else:
@@ -61,6 +71,61 @@ def _mount_overlay(folder: str, upper: str, work: str, options: str) -> None:
     finally:
         for one in opened:
             os.close(one)
+
+
+def _start_fuse(folder: str, upper: str, work: str) -> None:
+    """Starts fuse-overlayfs beside the program, and waits until it has mounted. It ends with the program.
+
+    It needs the capability to mount, which an ordinary user has in this namespace until a program is started.
+    """
+    program = next((path for path in FUSE_PROGRAMS if os.access(path, os.X_OK)), FUSE_PROGRAMS[0])
+    before = os.stat(folder)
+    _keep_capability(1 << _ADMIN)
+    parent = os.getpid()
+    child = os.fork()
+    if not child:
+        try:
+            _call("prctl", _PARENT_DIES, _TERMINATE, 0, 0, 0)
+            if os.getppid() != parent:
+                os._exit(1)
+            nothing = os.open(os.devnull, os.O_RDWR)
+            opened = [os.open(path, _DIRECTORY) for path in (folder, upper, work)]
+            for number, one in enumerate([nothing, nothing, nothing, *opened]):
+                os.dup2(one, 64 + number)
+            for number in range(6):
+                os.dup2(64 + number, number)
+            os.closerange(6, 1024)
+            options = "lowerdir=/proc/self/fd/3,upperdir=/proc/self/fd/4,workdir=/proc/self/fd/5"
+            os.execv(program, [program, "-f", "-o", options, folder])  # noqa: S606
+        finally:
+            os._exit(127)
+    until = time.monotonic() + _PATIENCE
+    while os.stat(folder).st_dev == before.st_dev:
+        if os.waitpid(child, os.WNOHANG)[0] or time.monotonic() > until:
+            raise OSError(19, "fuse-overlayfs did not mount")
+        time.sleep(0.001)
+    _keep_capability(0)
+
+
+def is_fuse(pid: int) -> bool:
+    """Returns whether a process is a fuse-overlayfs, which belongs to the layer and not to the program."""
+    try:
+        return os.readlink(f"/proc/{pid}/exe") in FUSE_PROGRAMS
+    except OSError:
+        return False
+
+
+def _keep_capability(wanted: int) -> None:
+    """Lets programs that this process starts keep a capability; 0: none."""
+    header = struct.pack("=Ii", _CAPABILITIES_3, 0)
+    held = ctypes.create_string_buffer(24)
+    _call("capget", header, held)
+    words = list(struct.unpack("=6I", held.raw))
+    words[2] = wanted  # inheritable
+    _call("prctl", _AMBIENT, _CLEAR_ALL, 0, 0, 0)
+    _call("capset", header, struct.pack("=6I", *words))
+    if wanted:
+        _call("prctl", _AMBIENT, _RAISE, _ADMIN, 0, 0)
 
 
 @cache

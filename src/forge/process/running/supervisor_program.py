@@ -15,7 +15,7 @@ from functools import cache
 
 from forge.process.running.cgroups import Cgroup, fork_and_wait, remove_all
 from forge.process.running.keeper_messages import CGROUPS, NEW, PIECE, Messages, pack
-from forge.process.running.overlay import enter_layers
+from forge.process.running.overlay import enter_layers, is_fuse
 from forge.process.running.process_tree import (
     PATIENCE,
     adopt_orphans,
@@ -446,9 +446,9 @@ class Alarm:
 
 
 def _name_left() -> list[str]:
-    """Names the descendants. The first process of a namespace is the sandbox itself."""
+    """Names the descendants. The first process of a namespace is the sandbox itself; a layer may have one, too."""
     left = sorted(find_descendants(os.getpid()))
-    return [f"{pid} {describe_process(pid)}" for pid in left if not is_first_of_namespace(pid)]
+    return [f"{pid} {describe_process(pid)}" for pid in left if not is_first_of_namespace(pid) and not is_fuse(pid)]
 
 
 def _spawn_program(

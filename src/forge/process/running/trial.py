@@ -2,6 +2,7 @@
 
     overlay of root   overlayfs, as real root: also renames of folders work
     overlay           overlayfs in a user namespace
+    fuse-overlayfs    the same outside the kernel, where it is installed: the layer may lie on another overlay
     copy              a copy of each folder, bound at its path: for few files, or where blocks can be shared
     (none)            without bubblewrap, or where the layer would show other files than a direct run
 
@@ -11,6 +12,7 @@ Each way is tried once a process and file system, by a program that writes throu
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
@@ -22,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from forge.core.errors import ToolError
-from forge.process.running.overlay import COPY, OVERLAY, ROOT_OVERLAY
+from forge.process.running.overlay import COPY, FUSE, FUSE_PROGRAMS, OVERLAY, ROOT_OVERLAY
 from forge.process.running.run import find_tier
 from forge.process.sandbox import Tier
 from forge.process.sandbox.layout import Confinement, is_inside, roots_of
@@ -30,6 +32,7 @@ from forge.process.sandbox.layout import Confinement, is_inside, roots_of
 MOST_COPIED = 1_000  # files and folders of all roots
 _MOST_OWNERS = 500  # paths near the top of a root whose owners are looked at
 _SECONDS = 20.0
+_CLONE = 0x40049409  # ioctl FICLONE
 _TRY = """
 import sys
 for name, path in zip(("forge", "forge.process", "forge.process.running"), sys.argv[1:4]):
@@ -43,7 +46,7 @@ try_layers(sys.argv[4:])
 class TrialTier(NamedTuple):
     """The kind and the place of the layer of a trial."""
 
-    how: str  # "overlay of root", "overlay" or "copy"; "" if it cannot
+    how: str  # "overlay of root", "overlay", "fuse-overlayfs" or "copy"; "" if it cannot
     place: Path | None = None  # where its layer lies
     problem: str = ""  # why it cannot
 
@@ -67,24 +70,46 @@ def find_trial(confinement: Confinement, places: Sequence[Path]) -> TrialTier:
     if inner := next(_list_mounts(roots.writable), ""):
         return TrialTier("", problem=f"another file system is mounted at {inner}")
     problem = ""
-    for how in (ROOT_OVERLAY, OVERLAY, COPY):
+    for how in (ROOT_OVERLAY, OVERLAY, FUSE, COPY):
         for place in places:
-            why = _explain_unfit(how, roots.writable) or _try_all(how, roots.writable, place)
+            why = explain_unusable(how, roots.writable, place)
             if not why:
                 return TrialTier(how, place)
             problem = problem if how == ROOT_OVERLAY and problem else f"{problem}; {how}: {why}".removeprefix("; ")
     return TrialTier("", problem=problem)
 
 
-def _explain_unfit(how: str, roots: Sequence[str]) -> str:
+def explain_unusable(how: str, roots: Sequence[str], place: Path) -> str:
+    """Returns why a layer of this kind cannot cover these roots; "" if it can."""
+    return _explain_unfit(how, roots, place) or _try_all(how, roots, place)
+
+
+def _explain_unfit(how: str, roots: Sequence[str], place: Path) -> str:
     """Returns why a way is not even tried for these roots; "" if it may work."""
     if how == ROOT_OVERLAY:
         return "" if _is_real_root() else "it needs real root"
-    if how == OVERLAY:
+    if how == FUSE and not any(map(os.path.exists, FUSE_PROGRAMS)):
+        return "it is not installed"
+    if how in (OVERLAY, FUSE):
         return next((f"{path} has another owner or group" for root in roots for path in _list_others(root)), "")
     if sum(1 for root in roots for _ in _walk(root, MOST_COPIED + 1)) <= MOST_COPIED:
         return ""
+    if all(os.stat(root).st_dev == os.stat(place).st_dev for root in roots) and _shares_blocks(place):
+        return ""
     return f"there are more than {MOST_COPIED:,} files to copy"
+
+
+@cache
+def _shares_blocks(place: Path) -> bool:
+    """Returns whether a copy of a file can share its blocks with the original there (reflinks)."""
+    with tempfile.TemporaryFile(dir=place) as one, tempfile.TemporaryFile(dir=place) as other:
+        one.write(b"x" * 4096)
+        one.flush()
+        try:
+            fcntl.ioctl(other.fileno(), _CLONE, one.fileno())
+        except OSError:
+            return False
+    return True
 
 
 @cache
