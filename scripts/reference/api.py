@@ -18,6 +18,7 @@ TOPICS = {
     "Agents and runs": """
         Agent RunResult Limits Price ContextRules Scope Root RunContext agent.Conversation AgentType SessionStore
         agent.HookDecision agent.TurnContext agent.SessionState agent.StartedRun agent.run_loop agent.LoopSettings
+        agent.Rewind agent.Turn
         Project load_project
     """,
     "Tools": """
@@ -44,7 +45,7 @@ TOPICS = {
         events.ToolArgumentsDelta events.Retrying events.MessageReceived events.ToolStarted events.ToolOutput
         events.ToolProgress events.ToolFailed events.ToolFinished events.ToolCompleted events.ToolReconciled
         events.PermissionAsked events.PermissionAnswered events.ContextShortened events.TurnFinished
-        events.RunFinished events.SessionTitled events.EventsMissed
+        events.RunFinished events.SessionTitled events.SessionRewound events.EventsMissed
     """,
     "Calls without an agent": """
         pipeline.standard_executor pipeline.standard_steps pipeline.ToolExecutor pipeline.Step pipeline.StepObject

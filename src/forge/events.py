@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from forge.core.events import Retrying as Retrying
     from forge.core.events import RunFinished as RunFinished
     from forge.core.events import RunStarted as RunStarted
+    from forge.core.events import SessionRewound as SessionRewound
     from forge.core.events import SessionTitled as SessionTitled
     from forge.core.events import TextDelta as TextDelta
     from forge.core.events import ToolArgumentsDelta as ToolArgumentsDelta

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from forge.agent.hooks import TurnContext as TurnContext
     from forge.agent.loop import LoopSettings as LoopSettings
     from forge.agent.loop import run_loop as run_loop
+    from forge.agent.rewind import Rewind as Rewind
+    from forge.agent.rewind import Turn as Turn
     from forge.agent.run_control import StartedRun as StartedRun
     from forge.workspace.history.tracking import SessionState as SessionState
 else:

@@ -49,7 +49,7 @@ from forge.core.activity import ActivityStream
 from forge.core.check_definition import check_listed, check_settings
 from forge.core.context import Scope, new_session
 from forge.core.errors import DefinitionError, DuplicateToolError, ErrorKind, ToolError
-from forge.core.events import Event, RunFinished, RunStarted
+from forge.core.events import Event, RunFinished, RunStarted, SessionRewound
 from forge.core.execution.chain import Step
 from forge.core.execution.threads import in_thread
 from forge.core.executor import ToolExecutor
@@ -58,6 +58,7 @@ from forge.core.provider import Provider, window_of
 from forge.core.registry import ToolRegistry, ToolSource, mount_source
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets, secrets_of
+from forge.core.spec import Permission
 from forge.core.tool import PlainFunction, Tool, explain_unavailable
 from forge.models.vendors import find_model
 from forge.permissions.gate import PolicyGate, TrialMode
@@ -66,11 +67,14 @@ from forge.permissions.questions import Approver, Policy, nobody
 from forge.pipeline import standard_steps
 from forge.pipeline.guard import MARK
 from forge.pipeline.trace import add_content
+from forge.pipeline.track_files import TrackFiles
 from forge.tools.conversation import ask_question, converse, task_completion
+from forge.workspace.history.tracking import SessionState
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
+    from forge.agent.rewind import Rewind, Turn
     from forge.agent.session import SessionStore
     from forge.agent.subagent import AgentType
     from forge.models.server_tools import ServerTool
@@ -714,6 +718,77 @@ class Agent(Generic[OutputT, DepsT]):
         finally:
             if not is_named:
                 executor.end_session(scope.session_id)
+
+    async def list_turns(self, session: str, *, store: SessionStore) -> list[Turn]:
+        """Lists the turns of a stored session, with the files that each changed. `rewind` goes back to one of them."""
+        from forge.agent.rewind import list_turns
+
+        state = find_override(self)._file_state
+        turns: list[Turn] = await in_thread(lambda: list_turns(store, state, session))
+        return turns
+
+    async def rewind(
+        self,
+        session: str,
+        turn: int | None,
+        *,
+        store: SessionStore,
+        scope: Scope | None = None,
+        preview: bool = False,
+        files_only: bool = False,
+        expect: str = "",
+    ) -> Rewind:
+        """Rewinds a stored session: its conversation and its files are as they were after a turn, both or neither.
+
+        `turn` counts the answers of the model; 0 is the time before the first, and None takes back the last rewind.
+        With `preview` nothing is changed; `expect`, the digest of a preview, refuses anything else than it showed. With
+        `files_only` the conversation stays as it is. The call is the approval, but no path is written that a rule
+        denies.
+
+        Raises `ToolError`, and changes nothing, if a run of the session is in progress, or if someone else changed one
+        of the files since. `Rewind.left` names what stays as it is, since Forge has no record of it.
+        """
+        if (other := find_override(self)) is not self:
+            how = {"scope": scope, "preview": preview, "files_only": files_only, "expect": expect}
+            return await other.rewind(session, turn, store=store, **how)  # type: ignore[arg-type]
+        from forge.agent.rewind import check_rules, plan_rewind, rewind  # loads what only a rewind needs
+
+        scope, _ = self._scope_of(scope, session)
+        state, may_change = self._file_state, self._may_change_files
+        if preview:
+            planned: Rewind = await in_thread(
+                lambda: plan_rewind(store, state, session, turn, files_only=files_only, changes_files=may_change)
+            )
+            return planned
+
+        def check(plan: Rewind) -> None:
+            check_rules(self.gate, scope, plan, expect)
+
+        done: Rewind = await in_thread(
+            lambda: rewind(
+                store, state, scope, session, turn, files_only=files_only, changes_files=may_change, check=check
+            )
+        )
+        self._emit_rewound(done, scope)
+        return done
+
+    @property
+    def _file_state(self) -> SessionState:
+        """What its sessions read and changed."""
+        return next((one.state for one in self.steps if isinstance(one, TrackFiles)), None) or SessionState()
+
+    def _may_change_files(self, name: str) -> bool:
+        """Returns whether a call of the tool should be in the undo log; True for a tool that it no longer has."""
+        found = self.registry.get(name)
+        if found is None:
+            return True
+        return bool(found.spec.permissions & {Permission.WRITE, Permission.EXECUTE}) and not found.reports_usage
+
+    def _emit_rewound(self, done: Rewind, scope: Scope) -> None:
+        files = tuple(one.shown for one in done.effects.files)
+        event = SessionRewound(done.turn, done.removed, done.restored, files)
+        event.session, event.agent = scope.session_id, self.name
+        self.activity.emit(event)
 
     @property
     def executor(self) -> ToolExecutor:

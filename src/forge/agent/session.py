@@ -12,13 +12,13 @@ import stat
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from shlex import quote
 from threading import Lock
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from forge.agent.conversation import Conversation
 from forge.core.arguments.names import near
@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 
 LONGEST_NAME = 200
 LONGEST_TITLE = 80  # characters of a title that is the beginning of a message
+SUMMARY = "summary"  # the key in a session's `meta` of the summary that the model is shown
 TITLED_BY = "titled by"  # the key in a session's `meta` of who gave it its title: person or model
 
 
@@ -74,7 +75,20 @@ def _create_tables(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-MIGRATIONS: list[Migration] = [_create_tables]  # the version of the tables is how many of these have run
+def _create_rewinds(connection: sqlite3.Connection) -> None:
+    """Creates the table of rewinds. Its keys decide whether the files of a rewind count: see the journal."""
+    connection.execute(
+        """CREATE TABLE rewinds (
+            id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, session INTEGER NOT NULL, at REAL NOT NULL,
+            turn INTEGER NOT NULL, position INTEGER NOT NULL, kept INTEGER NOT NULL, removed TEXT NOT NULL,
+            takes_back INTEGER, seal TEXT NOT NULL)"""
+    )
+
+
+MIGRATIONS: list[Migration] = [
+    _create_tables,
+    _create_rewinds,
+]  # the version of the tables is how many of these have run
 
 _INFO = "name, created, updated, messages, turns, title"
 
@@ -145,7 +159,7 @@ def remove_session(connection: sqlite3.Connection, name: str) -> None:
         " AND hash NOT IN (SELECT hash FROM session_attached WHERE session <> ?)",
         (session, session),
     )
-    for table in ("session_messages", "session_attached", "session_meta"):
+    for table in ("session_messages", "session_attached", "session_meta", "rewinds"):
         connection.execute(f"DELETE FROM {table} WHERE session = ?", (session,))  # noqa: S608
     connection.execute("DELETE FROM sessions WHERE id = ?", (session,))
 
@@ -197,6 +211,11 @@ def _title(text: str) -> str:
 
 
 def read_messages(connection: sqlite3.Connection, session: int) -> list[Message]:
+    messages = _read_rows(connection, session)
+    return [messages[at] for at in _order_results(messages)]
+
+
+def _read_rows(connection: sqlite3.Connection, session: int) -> list[Message]:
     blobs = dict(
         connection.execute(
             "SELECT hash, data FROM session_blobs WHERE hash IN (SELECT hash FROM session_attached WHERE session = ?)",
@@ -213,21 +232,142 @@ def read_messages(connection: sqlite3.Connection, session: int) -> list[Message]
             raise StoreError(
                 message, suggestion=f"Fork the session with upto={number - 1} to go on from there."
             ) from error
-    return _order_results(messages)
+    return messages
 
 
-def _order_results(messages: list[Message]) -> list[Message]:
-    """Puts results directly behind their calls, also where another process appended in between."""
-    groups: list[list[Message]] = []
-    by_call: dict[str, list[Message]] = {}
-    for message in messages:
+def _order_results(messages: Sequence[Message]) -> list[int]:
+    """Returns the order with results directly behind their calls, also where another process appended in between."""
+    groups: list[list[int]] = []
+    by_call: dict[str, list[int]] = {}
+    for at, message in enumerate(messages):
         group = by_call.get(message.call_id) if message.role == "tool" else None
         if group is not None:
-            group.append(message)
+            group.append(at)
             continue
-        groups.append([message])
+        groups.append([at])
         by_call.update((call.id, groups[-1]) for call in message.tool_calls)
-    return [message for group in groups for message in group]
+    return [at for group in groups for at in group]
+
+
+StoredMessage = tuple[float, str, str]
+"""When a message was stored, its role and its body."""
+
+
+def find_turns(messages: Sequence[Message]) -> list[tuple[int, int, int]]:
+    """Returns where each turn is: its first message, the model's answer, and the end of the results of its calls."""
+    found = []
+    begin = 0
+    for at, message in enumerate(messages):
+        if message.role == "assistant":
+            end = at + 1
+            while end < len(messages) and messages[end].role == "tool":
+                end += 1
+            found.append((begin, at, end))
+            begin = end
+    return found
+
+
+class RewindRecord(NamedTuple):
+    """A rewind that was made: what it kept of the conversation, and where it was in the undo log."""
+
+    id: int
+    key: str
+    at: float
+    turn: int
+    position: int  # the last entry of the undo log before it
+    kept: int  # messages
+    removed: tuple[StoredMessage, ...]
+    takes_back: int | None  # the rewind that this one took back
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationCut:
+    """Where a conversation is cut, and what follows then."""
+
+    turn: int
+    position: int
+    expected: int  # messages that there are now
+    kept: int
+    restored: tuple[StoredMessage, ...] = ()
+    takes_back: int | None = None
+
+
+def cut_session(connection: sqlite3.Connection, name: str, key: str, cut: ConversationCut) -> None:
+    """Removes the last messages of a session and keeps them in `rewinds`, then adds those that are restored."""
+    session, _ = find_session(connection, name)
+    check_session(connection, session, name)
+    rows = connection.execute(
+        "SELECT id, at, role, body FROM session_messages WHERE session = ? ORDER BY id", (session,)
+    ).fetchall()
+    if len(rows) != cut.expected:
+        message = f"session {brief(name)} has {len(rows)} messages now, and had {cut.expected} when it was looked at"
+        raise StoreError(message, ErrorKind.USER, "Look at it again, then try again.")
+    order = _order_results(_read_rows(connection, session))
+    gone = [rows[at] for at in order[cut.kept :]]
+    connection.executemany("DELETE FROM session_messages WHERE id = ?", [(row[0],) for row in gone])
+    added = [(session, *row) for row in cut.restored]
+    connection.executemany("INSERT INTO session_messages (session, at, role, body) VALUES (?, ?, ?, ?)", added)
+    removed = json.dumps([row[1:] for row in gone])
+    values = (key, session, time.time(), cut.turn, cut.position, cut.kept, removed, cut.takes_back)
+    path = _sealed_file(connection)
+    seal = "" if path is None else seal_part(path, _pack("rewind", *values))
+    connection.execute(
+        "INSERT INTO rewinds (key, session, at, turn, position, kept, removed, takes_back, seal)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (*values, seal),
+    )
+    summary = connection.execute(
+        "SELECT value FROM session_meta WHERE session = ? AND key = ?", (session, SUMMARY)
+    ).fetchone()
+    if summary is not None and _covers(summary[0]) > cut.kept:  # it tells what is no longer there
+        connection.execute("DELETE FROM session_meta WHERE session = ? AND key = ?", (session, SUMMARY))
+    _write_seal(connection, session, _chain_of(connection, session))
+    counts = connection.execute(
+        "SELECT count(*), count(*) FILTER (WHERE role = 'assistant') FROM session_messages WHERE session = ?",
+        (session,),
+    ).fetchone()
+    connection.execute(
+        "UPDATE sessions SET messages = ?, turns = ?, updated = max(updated, ?) WHERE id = ?",
+        (*counts, time.time(), session),
+    )
+
+
+def _covers(summary: str) -> int:
+    try:
+        covers = json.loads(summary).get("covers")
+    except (ValueError, AttributeError):
+        return 0
+    return covers if isinstance(covers, int) else 0
+
+
+def read_rewinds(connection: sqlite3.Connection, name: str) -> list[RewindRecord]:
+    """Returns the rewinds of a session, the first one first. Raises `StoreError` if something else wrote one."""
+    session, _ = find_session(connection, name)
+    rows = connection.execute(
+        "SELECT id, key, session, at, turn, position, kept, removed, takes_back, seal FROM rewinds WHERE session = ?"
+        " ORDER BY id",
+        (session,),
+    ).fetchall()
+    path = _sealed_file(connection)
+    found = []
+    for id_, key, _, at, turn, position, kept, removed, takes_back, seal in rows:
+        content = _pack("rewind", key, session, at, turn, position, kept, removed, takes_back)
+        if path is not None and (problem := find_problem(path, content, str(seal))):
+            raise _unusable(name, f"its rewind {id_}: {problem}")
+        gone = tuple((one[0], one[1], one[2]) for one in json.loads(removed))
+        found.append(RewindRecord(id_, key, at, turn, position, kept, gone, takes_back))
+    return found
+
+
+def _count_rewinds(connection: sqlite3.Connection, session: int) -> int:
+    count = connection.execute("SELECT count(*) FROM rewinds WHERE session = ?", (session,)).fetchone()[0]
+    return int(count)
+
+
+def read_times(connection: sqlite3.Connection, session: int) -> list[float]:
+    """Returns when each message was stored, in the order of `read_messages`."""
+    rows = connection.execute("SELECT at FROM session_messages WHERE session = ? ORDER BY id", (session,)).fetchall()
+    return [rows[at][0] for at in _order_results(_read_rows(connection, session))]
 
 
 def _check_bytes(data: bytes, digest: str) -> bytes:
@@ -276,6 +416,13 @@ def reseal(connection: sqlite3.Connection) -> None:
         _write_seal(connection, session, _chain_of(connection, session))
         for key, value, _ in _read_values(connection, session):
             write_value(connection, session, key, value)
+    path = _sealed_file(connection)
+    columns = "key, session, at, turn, position, kept, removed, takes_back"
+    for row in connection.execute(f"SELECT {columns} FROM rewinds").fetchall() if path is not None else ():  # noqa: S608
+        assert path is not None
+        connection.execute(
+            "UPDATE rewinds SET seal = ? WHERE key = ?", (seal_part(path, _pack("rewind", *row)), row[0])
+        )
 
 
 def _read_values(connection: sqlite3.Connection, session: int) -> list[tuple[str, str, str]]:
@@ -358,6 +505,8 @@ LARGEST_VALUE = 1024 * 1024  # characters of one value of `meta`
 
 Messages = list[Message]  # named here, because a store's `list` is something else
 Infos = list[SessionInfo]
+Times = list[float]
+Rewinds = list[RewindRecord]
 Exported = list[dict[str, Any]]
 
 
@@ -446,16 +595,53 @@ class SessionStore:
         with self._store.read_transaction() as connection:
             return list_infos(connection)
 
-    def fork(self, name: str, new_name: str, upto: int | None = None, *, trust: bool = False) -> Session:
+    def fork(
+        self, name: str, new_name: str, upto: int | None = None, *, at: int | None = None, trust: bool = False
+    ) -> Session:
         """Copies the first `upto` messages, or all, under a new name; both sessions then continue independently.
 
-        `trust`: a person has read the session, and accepts what something else than Forge may have written.
+        `at`: a turn, counted from 1. The copy ends before it and what the person said to begin it, so that the turn can
+        be done again with another prompt or model. `trust`: a person has read the session, and accepts what something
+        else than Forge may have written.
         """
         check_name(new_name)
+        if at is not None:
+            turns = find_turns(self.show(name).messages)
+            if upto is not None or not 1 <= at <= len(turns):
+                message = f"fork({name!r}, at={at}): the session has {len(turns)} turns, and upto is left out with at"
+                raise StoreError(message, ErrorKind.VALIDATION, "Choose one of its turns.")
+            upto = turns[at - 1][0]
         if upto is not None and upto < 0:
             raise StoreError(f"fork({name!r}, upto={upto}): a number of messages is needed", ErrorKind.VALIDATION)
         with self._store.write_transaction() as connection:
             return self._load(connection, copy_session(connection, name, new_name, upto, trust))
+
+    def read_history(self, name: str) -> tuple[Messages, Times, Rewinds]:
+        """Returns the messages of a session, when each was stored, and the rewinds that were made."""
+        with self._store.read_transaction() as connection:
+            session, _ = find_session(connection, name)
+            check_session(connection, session, name)
+            rewinds = read_rewinds(connection, name)
+            return read_messages(connection, session), read_times(connection, session), rewinds
+
+    def cut(self, name: str, key: str, cut: ConversationCut) -> None:
+        """Cuts a conversation, which `read_history` then lists as a rewind with this key. `Agent.rewind` uses it."""
+        with self._store.write_transaction() as connection:
+            cut_session(connection, name, key, cut)
+        self._store.checkpoint()  # it must be on disk before the journal forgets the files
+
+    @contextmanager
+    def hold(self, name: str) -> Iterator[None]:
+        """Holds a session as `turn` does. Raises `StoreError` if a run of it is in progress, instead of waiting."""
+        check_name(name)
+        turn = _Turn(_find_turn_file(self.path, name))
+        try:
+            if not turn.take():
+                message = f"a run of the session {brief(name)} is in progress"
+                raise StoreError(message, ErrorKind.USER, "Wait until it is over, or stop it, then try again.")
+            yield
+        finally:
+            turn.end()
 
     def export(self, name: str) -> Exported:
         """Returns the messages as JSON data, which `import_` reads."""
@@ -500,6 +686,7 @@ class SessionStore:
         if check:
             check_session(connection, session, name)
         found = Session(self._store, session, info, read_messages(connection, session))
+        found._rewinds = _count_rewinds(connection, session)
         found.problem = "" if check else find_session_problem(connection, session)
         return found
 
@@ -519,6 +706,7 @@ class Session:
         self._number = number
         self._created = info.created
         self._saved = len(messages)
+        self._rewinds = 0  # that were made when the messages were read
 
     @property
     def info(self) -> SessionInfo:
@@ -570,11 +758,12 @@ class Session:
     def refresh(self) -> bool:
         """Adds messages that other processes appended to the same list. Returns whether there were any."""
         with self._store.read_transaction() as connection:
-            if self._read_info(connection).messages == self._saved:
+            rewinds = _count_rewinds(connection, self._number)
+            if self._read_info(connection).messages == self._saved and rewinds == self._rewinds:
                 return False
             check_session(connection, self._number, self.name)
             self.messages[:] = read_messages(connection, self._number)
-        self._saved = len(self.messages)
+        self._saved, self._rewinds = len(self.messages), rewinds
         return True
 
     def _read_info(self, connection: sqlite3.Connection) -> SessionInfo:

@@ -441,6 +441,28 @@ class SessionTitled(Event):
 
 
 @dataclass(slots=True, eq=False, repr=False)
+class SessionRewound(Event):
+    """A session was rewound: its conversation, and the files that its tools changed.
+
+    Args:
+        turn: the last turn of the conversation now.
+        removed: how many messages were removed.
+        restored: how many messages of an earlier rewind came back.
+        files: the paths that were changed.
+
+    Example:
+        >>> SessionRewound(turn=3, removed=4, files=("parser.py",)).turn
+        3
+    """
+
+    type: ClassVar[str] = "session_rewound"
+    turn: int
+    removed: int = 0
+    restored: int = 0
+    files: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class EventsMissed(Event):
     """A listener of `run.events()` did not get some events: it came late or was slow, and they are no longer kept.
 

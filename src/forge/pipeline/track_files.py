@@ -57,7 +57,7 @@ class TrackFiles(StepObject):
             result = await proceed(ctx)
         if note and _is_harmless(ctx, result):
             with suppress(ToolError):  # then it is named without need
-                state.undo.withdraw_program(note)
+                state.undo.mark_harmless(note)
         if is_tracked and result.failure is None and ctx.spec.category not in _OURS:
             for file, status in _find_touched(ctx):
                 written = Permission.WRITE in ctx.spec.permissions

@@ -239,6 +239,7 @@ class Draft:
         """
         changes = [_change_of(file) for file in self._files.values() if _is_changed(file)]
         if not changes:
+            self._note_no_change()
             return 0
         changes = [*_find_missing_folders(changes), *changes]
         now = current_call()
@@ -254,9 +255,13 @@ class Draft:
         try:
             commit(changes, self._workspace, record, decision)
         except BaseException:
-            for entry in recorded:
-                with suppress(ToolError):  # the entry restores nothing then; the first error is the one to report
+            with suppress(ToolError):  # the entry restores nothing then; the first error is the one to report
+                for entry in recorded:
                     undo.withdraw(entry)
+                # folders that a call beside this one uses already
+                made = [one for one in changes if one.folder == "make" and status_of(one.location) is not None]
+                if made:
+                    undo.record(now.session_id, now.turn, now.call_id, now.tool, made, now.root)
             raise
         try:
             for change in changes:
@@ -264,6 +269,15 @@ class Draft:
         except ToolError as error:  # the change is made, even if the store fails
             log.warning("written files could not be recorded and must be read again: %s", error)
         return recorded[0]
+
+    def _note_no_change(self) -> None:
+        """Notes that all files were as planned: a call without any record is unknown."""
+        now = current_call()
+        if now.checked:
+            with suppress(ToolError):
+                now.state.undo.mark_harmless(
+                    now.state.undo.note_program(now.session_id, now.call_id, now.root, now.tool, "")
+                )
 
     def check_not_stopped(self) -> None:
         """Raises `ToolError` once the call was stopped: a change reported as not made must not be made later."""

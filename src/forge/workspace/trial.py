@@ -230,7 +230,8 @@ class TrialLayer:
             copier.sync([Path(root) for root in self.roots])
             rows = list(_history(wanted))
             if rows:
-                recorded.append(now.state.undo.record(now.session_id, now.turn, now.call_id, now.tool, rows))
+                log, call = now.state.undo, (now.session_id, now.turn, now.call_id, now.tool)
+                recorded.append(log.record(*call, rows, now.root))
 
         try:
             commit(changes, self.workspace, record)

@@ -1,4 +1,4 @@
-"""`forge session`: lists, shows, renames, copies and removes the stored conversations of a workspace."""
+"""`forge session`: lists, shows, rewinds, renames, copies and removes the stored conversations of a workspace."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _SessionGroup(CommandGroup):
 
 @click.group("session", cls=_SessionGroup)
 def command() -> None:
-    """List, show, resume, rename, copy, export and delete conversations.
+    """List, show, resume, rewind, rename, copy, export and delete conversations.
 
     Without a command: pick a session with the arrow keys and resume it; without a terminal, list the sessions.
     """
@@ -92,21 +92,130 @@ def show(options: Options, name: str) -> None:
 @command.command()
 @click.argument("name", shell_complete=_complete_session)
 @click.argument("new")
-@with_options()
+@click.argument("prompt", required=False)
+@with_options("policy", "yes", "dev")
 @click.option("--upto", metavar="N", type=click.IntRange(min=0), help="Copy only the first N messages.")
+@click.option(
+    "--at", metavar="TURN", type=click.IntRange(min=1), help="Copy what was before this turn, to do it again."
+)
+@click.option("--model", metavar="NAME", help="With --at: do the turn again with this model; as for `forge run`.")
+@click.option("--quiet", is_flag=True, help="With --at: print only the final text.")
+@click.option("--files", is_flag=True, help="With --at: put the files back as they were before the turn, too.")
 @click.option("--trust", is_flag=True, help="Accept what something else than Forge may have written.")
-def fork(options: Options, name: str, new: str, upto: int | None, trust: bool) -> None:
+@click.pass_context
+def fork(
+    ctx: click.Context,
+    options: Options,
+    name: str,
+    new: str,
+    prompt: str | None,
+    upto: int | None,
+    at: int | None,
+    model: str | None,
+    quiet: bool,
+    files: bool,
+    trust: bool,
+) -> int:
     """Copy a session under a new name; both continue independently.
 
     \b
     forge session fork cli attempt-2
+    forge session fork cli attempt-3 --at 4 --model ollama:qwen3      the same turn with another model
+    forge session fork cli attempt-4 "Use a dataclass." --at 4        the same turn with another prompt
+
+    With --at and a prompt or a model, the turn is done again at once in the new session; `forge session rewind NAME`
+    lists the turns. Without a prompt, the words that began the turn are used again. The old session stays whole. Files
+    stay as they are, unless --files puts them back; then the changes of the old session since that turn are undone, and
+    `forge session rewind NAME --back` restores them.
     """
+    if at is None and (prompt is not None or model is not None or files):
+        raise click.UsageError("PROMPT, --model and --files need --at, which names the turn to do again.")
+    if at is not None and upto is not None:
+        raise click.UsageError("--at and --upto cannot be combined. Remove one of them.")
     with _store(options, name) as store:
-        copy = store.fork(name, new, upto, trust=trust).info
-    if options.json:
+        again = _find_prompt(store, name, at, prompt, model) if at is not None else None
+        copy = store.fork(name, new, upto, at=at, trust=trust).info
+        if files and at is not None:
+            from forge.cli.running.rewind import rewind_session  # the whole agent, which showing the help does without
+
+            try:
+                code = rewind_session(options, store, name, at - 1, listed=False, files_only=True)
+            except BaseException:
+                store.delete(new)
+                raise
+            if code:
+                store.delete(new)
+                return code
+    if options.json and again is None:
         _print_json(asdict(copy))
-        return
+        return 0
     click.echo(f"{new}: {copy.messages} messages of {name}. Resume: forge run --session {new}", err=True)
+    if at is not None and not files:
+        click.echo("The files are as they are now; --files puts them back as they were before the turn.", err=True)
+    if again is None:
+        return 0
+    code = ctx.invoke(run, **{**_common_flags(ctx), "prompt": again, "session": new, "model": model, "quiet": quiet})
+    return int(code or 0)
+
+
+def _common_flags(ctx: click.Context) -> dict[str, Any]:
+    """Returns the flags of this command that `forge run` has, too."""
+    names = {one.name for one in run.params} - {"prompt", "session", "model"}
+    return {name: value for name, value in ctx.params.items() if name in names}
+
+
+def _find_prompt(store: SessionStore, name: str, at: int, prompt: str | None, model: str | None) -> str | None:
+    """Returns the prompt with which a turn is done again; None if it is not done now. Refuses a turn without one."""
+    from forge.agent.session import find_turns
+
+    if prompt is not None or model is None:
+        return prompt
+    messages = store.show(name).messages
+    turns = find_turns(messages)
+    said = [one.text for one in messages[slice(*turns[at - 1][:2])] if one.role == "user"] if at <= len(turns) else [""]
+    if not said:
+        hint = f"Give a prompt: forge session fork {name} NEW PROMPT --at {at} --model {model}"
+        raise Refusal(f"cannot do turn {at} of {name!r} again: the model began it by itself, without a prompt\n{hint}")
+    return said[-1]
+
+
+@command.command()
+@click.argument("name", shell_complete=_complete_session)
+@with_options("policy", "yes", "dev", yes="Rewind without a question. What a rule denies stays denied.")
+@click.option(
+    "--to", "turn", metavar="TURN", type=click.IntRange(min=0), help="The last turn that is kept; 0 for none."
+)
+@click.option("--back", is_flag=True, help="Take back the last rewind.")
+@click.option("--files-only", is_flag=True, help="Leave the conversation as it is.")
+def rewind(options: Options, name: str, turn: int | None, back: bool, files_only: bool) -> int:
+    """Go back to a turn: the conversation and the files that its tools changed.
+
+    \b
+    forge session rewind cli             list the turns
+    forge session rewind cli --to 3      as it was after turn 3
+    forge session rewind cli --back      as it was before the last rewind
+
+    A turn is one answer of the model, with the results of its calls. The command first shows the difference and asks;
+    without a terminal it changes nothing unless --yes is given. Conversation and files change together or not at all.
+    If someone else changed one of the files since, nothing is changed. What programs did outside a trial is named, and
+    stays.
+
+    \b
+    With --json: {"session", "turns": [{number, at, prompt, text, calls, files, unrecorded}]} for the list, else
+    {session, turn, turns, removed, restored, conflicts, left, files_only, is_done, effects, diff, digest}.
+
+    \b
+    Exit codes: 0 rewound, listed, or shown with --json     1 it was not wanted, or it could not be done
+                2 a flag, the configuration, a policy or the workspace cannot be used
+    """
+    if turn is not None and back:
+        raise click.UsageError("--to and --back cannot be combined. Remove one of them.")
+    from forge.cli.running.rewind import rewind_session  # the whole agent, which showing the help does without
+
+    with _store(options, name) as store:
+        store.show(name)  # refuses a name that none has, with near ones
+        listed = turn is None and not back
+        return rewind_session(options, store, name, turn, listed=listed, files_only=files_only)
 
 
 @command.command()

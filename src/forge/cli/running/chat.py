@@ -145,6 +145,9 @@ class Chat:
             "/help": ChatCommand(self._help, "this list"),
             "/quit": ChatCommand(self._quit, "leave; so does Ctrl-D"),
             "/resume": ChatCommand(self._resume, "resume the run that was stopped; /resume NAME opens another session"),
+            "/rewind": ChatCommand(
+                self._rewind, "list the turns; /rewind N goes back to one, /rewind back undoes that"
+            ),
             "/session": ChatCommand(self._session, "show the name of this session, and list the others"),
             "/tools": ChatCommand(self._tools, "list the tools the agent has"),
             "/undo": ChatCommand(self._undo, "undo the last change of a file"),
@@ -381,6 +384,32 @@ class Chat:
         result = self.runner.do(self.runner.agent.call("undo", arguments, session=self.runner.session))
         if result.is_error or rest == "list":  # a change that was taken back has been shown
             _print_note(as_text(result))
+
+    def _rewind(self, rest: str) -> None:
+        from forge.cli.running.rewind import preview_lines, turn_lines  # few conversations use it
+
+        agent, store, name = self.runner.agent, self.runner.store, self.runner.session
+        if store is None or not self.runner.has_begun:
+            _print_note("There is nothing to rewind: this session is not stored.")
+            return
+        if rest and not rest.isdecimal() and rest != "back":
+            _print_note(f"/rewind takes the number of a turn, or back, not {rest!r}. /rewind lists the turns.")
+            return
+        self.runner.check_runs()
+        if not rest:
+            for line in turn_lines(self.runner.do(agent.list_turns(name, store=store))):
+                _print_note(line)
+            return
+        turn = None if rest == "back" else int(rest)
+        plan = self.runner.do(agent.rewind(name, turn, store=store, preview=True))
+        for line in preview_lines(plan):
+            _print_note(line)
+        if not plan.conflicts and (self.keyboard.message("Rewind? [y/N] ") or "").strip().lower() not in ("y", "yes"):
+            _print_note("Nothing was changed.")
+            return
+        done = self.runner.do(agent.rewind(name, turn, store=store, expect=plan.digest))
+        self.runner.switch(name)
+        _print_note(f"This session is at turn {done.turn}. /rewind back takes this back.")
 
 
 def attach_named(text: str, scope: Scope) -> str | Message:

@@ -91,6 +91,7 @@ class PromptRunner:
         self.workspace = project.workspace
         self.servers = project.sources.servers  # open while the agent is
         self.session = project.scope.session_id
+        self._configuration = project.configuration
         self.view = view
         self.agent = agent
         self.screen = screen
@@ -127,6 +128,12 @@ class PromptRunner:
         if self.store is not None:
             self._stored = open_conversation(self.store, name, self.agent)
             self.session = name
+
+    def check_runs(self) -> None:
+        """Raises `ToolError` if a stored run of the session is not over."""
+        from forge.project.runs.durable_runs import check_runs_are_over  # few conversations use it
+
+        check_runs_are_over(self._configuration, self.workspace, self.session)
 
     def begin_anew(self, name: str) -> None:
         """Begins another session under a new name."""

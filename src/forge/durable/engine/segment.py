@@ -43,6 +43,7 @@ from forge.durable.store.database import is_away
 from forge.durable.store.encoding import result_of, result_to_json
 from forge.durable.store.rows import MODEL, SINGLE_CALL, SPENT_BEFORE_RESUME, Ending, Outcome, RunInfo
 from forge.durable.store.waits import WAITED, Wait, remember_times
+from forge.workspace.history.tracking import SessionState, TrackedCall, track_call
 
 LOST = "lost"  # another worker runs the segment
 
@@ -250,15 +251,17 @@ class DrivenSegment:
             record=self.attempt.record,
             spent=self.spent,
         )
-        return await agent.drive(
-            executor,
-            self.conversation,
-            self.scope,
-            settings,
-            provider=provider,
-            limits=self._limits(),
-            structured=self.structured,
-        )
+        # changes of a sub-agent belong to the call of its parent
+        with track_call(TrackedCall(SessionState(), self.scope.session_id, call_id=self.run.parent_call)):
+            return await agent.drive(
+                executor,
+                self.conversation,
+                self.scope,
+                settings,
+                provider=provider,
+                limits=self._limits(),
+                structured=self.structured,
+            )
 
     def _limits(self) -> Limits:
         """Returns the limits, counted from the last resume: a new message grants the full limits again."""

@@ -16,6 +16,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.extras import check_extra
 from forge.core.messages import ToolCall
+from forge.core.plain_values import brief
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
 from forge.project.config.declaration import Configuration
@@ -218,6 +219,24 @@ def store_finished_runs(store: RunStore, workspace: Path, limit: int = 100) -> i
 
     with session_store(workspace) as sessions:
         return sum(store_in_session(run, store, sessions) for run in store.list(status=OVER, parent="", limit=limit))
+
+
+def check_runs_are_over(configuration: Configuration, workspace: Path, session: str) -> None:
+    """Appends the finished stored runs to their sessions. Raises `ToolError` if one of this session is not over."""
+    url = project_database(configuration, workspace)
+    if is_own(url, workspace) and not own_file(workspace).exists():
+        return
+    check_installed()
+    from forge.durable.client import Runs
+
+    with Runs(url) as runs:
+        found = next((run for run in runs.store.list(session=session, limit=1_000) if not run.is_over), None)
+        if found is not None:
+            message = f"the run {found.id} of the session {brief(session)} is {found.status}"
+            hint = f"Let it end, or stop it: forge runs cancel {found.id}. Then try again."
+            raise ToolError(message, ErrorKind.USER, hint)
+        if is_own(url, workspace):
+            store_finished_runs(runs.store, workspace)
 
 
 class ResumableScript:

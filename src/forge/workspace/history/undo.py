@@ -84,6 +84,11 @@ def add_undo_columns(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
+def add_harmless_programs(connection: sqlite3.Connection) -> None:
+    """Keeps the programs that changed nothing, too: a call without a note is unknown."""
+    connection.execute("ALTER TABLE undo_programs ADD COLUMN is_harmless INTEGER NOT NULL DEFAULT 0")
+
+
 # Stores old contents of files: each once, compressed, within a limit; the oldest are dropped first.
 
 
@@ -288,6 +293,7 @@ class ProgramNote:
     tool: str
     what: str
     time: float
+    is_harmless: bool = False  # it did not run, or changed no file of the real tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +335,7 @@ class UndoLog:
     """Keyed by session, in the project's store or in memory. `cap`: bytes of images that a session may keep."""
 
     def __init__(self, path: Path | None = None, cap: int = CAP) -> None:
-        self._store = Store(path, "undo", [create_undo_tables, add_undo_columns])
+        self._store = Store(path, "undo", [create_undo_tables, add_undo_columns, add_harmless_programs])
         self._images = Images(cap)
 
     def record(
@@ -395,18 +401,21 @@ class UndoLog:
         assert note is not None
         return note
 
-    def withdraw_program(self, note: int) -> None:
-        """Removes the note of something that did not run, or changed no file in the real tree."""
+    def mark_harmless(self, note: int) -> None:
+        """Marks a note: it did not run, or changed no file of the real tree."""
         with self._store.write_transaction() as connection:
-            connection.execute("DELETE FROM undo_programs WHERE id = ?", (note,))
+            connection.execute("UPDATE undo_programs SET is_harmless = 1 WHERE id = ?", (note,))
 
     def programs(self, session: str) -> list[ProgramNote]:
-        """Lists the programs that could change files without a record, the first one first."""
+        """Lists what could change files without a record, the first one first."""
         with self._store.read_transaction() as connection:
             rows = connection.execute(
-                "SELECT call_id, root, tool, what, time FROM undo_programs WHERE session = ? ORDER BY id", (session,)
+                "SELECT call_id, root, tool, what, time, is_harmless FROM undo_programs WHERE session = ? ORDER BY id",
+                (session,),
             )
-            return [ProgramNote(*row) for row in rows]
+            return [
+                ProgramNote(call, root, tool, what, at, bool(harmless)) for call, root, tool, what, at, harmless in rows
+            ]
 
     def mark(self, session: str, undone: Sequence[int], call_id: str) -> None:
         """Marks changes as undone by this call; changes that they had undone count as made again."""
@@ -558,6 +567,24 @@ class UndoLog:
             known = after if isinstance(after, bytes) else None
             content = self._images.content(connection, file.before, file.base, known)
         return content if content is not None else "its old content is no longer stored"
+
+    def find_other_session(self, session: str, file: UndoFile) -> str:
+        """Returns the other session that changed the file last; "" if none did."""
+        with self._store.read_transaction() as connection:
+            row = connection.execute(
+                "SELECT e.session FROM undo_files f JOIN undo_entries e ON e.id = f.entry"
+                " WHERE f.root = ? AND f.path = ? AND e.session != ? AND e.undone_by IS NULL"
+                " ORDER BY e.id DESC LIMIT 1",
+                (_storable(file.root), _storable(file.relative), session),
+            ).fetchone()
+        return "" if row is None else str(row[0])
+
+    def read_image(self, file: UndoFile) -> bytes | None:
+        """Returns the old content of a file; None if it is not stored whole."""
+        if file.base or file.dropped:
+            return None
+        with self._store.read_transaction() as connection:
+            return self._images.content(connection, file.before, "", None)
 
     def _seal(self, content: bytes) -> str:
         try:
