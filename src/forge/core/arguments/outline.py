@@ -220,9 +220,7 @@ class _OutlineWalk:
             return Outline()
         if id(node) in self._known:
             return self._known[id(node)]
-        found = self._known[id(node)] = (
-            Outline()
-        )  # noted before its parts are read: a schema inside itself adds nothing
+        found = self._known[id(node)] = Outline()  # noted before its parts: a schema inside itself adds nothing
         properties, patterns = node.get("properties"), node.get("patternProperties")
         found.properties.update(properties if isinstance(properties, Mapping) else {})
         found.patterns.update(patterns if isinstance(patterns, Mapping) else {})
