@@ -50,13 +50,13 @@ async def test_a_note_is_added_and_a_blank_one_is_not(console, tabs):
     await page.keyboard.type("   ")
     await expect(box.get_by_role("button", name="Add note")).to_be_disabled()
     await box.get_by_label("Note", exact=True).fill("Ada <i>looks</i> after releases.")
-    await expect(box.get_by_role("region", name="Difference")).to_contain_text("+Ada <i>looks</i> after releases.")
+    await expect(box.get_by_role("group", name="Difference")).to_contain_text("+Ada <i>looks</i> after releases.")
     await box.get_by_role("button", name="Add note").click()
     await expect(page.get_by_role("heading", name="MEMORY.md")).to_be_visible()
     assert "Ada <i>looks</i> after releases." in (console.workspace / ".forge/memory/MEMORY.md").read_text()
     await expect(page).to_have_url(re.compile("note=MEMORY.md"))
     await page.reload()
-    await expect(page.get_by_role("region", name="MEMORY.md")).to_contain_text("Ada <i>looks</i>")
+    await expect(page.get_by_role("group", name="MEMORY.md")).to_contain_text("Ada <i>looks</i>")
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ async def test_a_call_is_allowed_once_and_its_run_goes_on(console, tabs):
 
     card = question(page, "approved.txt")
     await expect(card.get_by_text("Reason: no rule matches").first).to_be_visible()
-    await expect(card.get_by_role("region", name="Difference")).to_contain_text("+one")
+    await expect(card.get_by_role("group", name="Difference")).to_contain_text("+one")
     await expect(page).to_have_title(re.compile(r"^\(1\) "))
     assert not (console.workspace / "approved.txt").exists()
 

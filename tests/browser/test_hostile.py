@@ -168,7 +168,7 @@ async def test_100_000_lines_and_wide_characters_can_all_be_reached(console, tab
     await page.get_by_role("button", name=re.compile("^tool <script>")).click()
     await page.get_by_role("tab", name="For the model").click()
     await page.get_by_role("button", name="Show all").last.click()
-    reading = page.get_by_role("region", name="For the model")
+    reading = page.get_by_role("group", name="For the model")
     await expect(reading.locator(".row").nth(5)).to_be_visible()
     # no row has anything that cannot be scrolled to
     assert await reading.evaluate(
@@ -205,13 +205,13 @@ async def test_a_line_of_10_mb_does_not_stop_the_page(console, tabs):
     page = await tabs.open(f"#/runs/{run}")
     await page.get_by_role("button", name=re.compile("^tool <script>")).click()
     await page.get_by_role("tab", name="For the model").click()
-    reading = page.get_by_role("region", name="For the model")
+    reading = page.get_by_role("group", name="For the model")
     await expect(reading).to_contain_text("xxxx")
     assert len(await page.locator("body").inner_text()) < 200_000
     await page.get_by_role("button", name="Show all").last.click()
-    await expect(page.get_by_role("region", name="For the model").locator(".row").nth(5)).to_be_visible()
+    await expect(page.get_by_role("group", name="For the model").locator(".row").nth(5)).to_be_visible()
     started = time.monotonic()
-    await page.get_by_role("region", name="For the model").evaluate("(box) => { box.scrollTop = box.scrollHeight; }")
+    await page.get_by_role("group", name="For the model").evaluate("(box) => { box.scrollTop = box.scrollHeight; }")
     await page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     assert time.monotonic() - started < 30
     assert len(await page.locator("body").inner_text()) < 200_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.resources import files
 from itertools import count, pairwise
 from pathlib import Path
 
@@ -253,3 +254,36 @@ async def test_a_page_needs_few_requests_and_a_second_look_fewer_bytes(console, 
     await page.goto(f"{console.address}/?modules#/policy")
     await expect(page.get_by_role("heading", level=1, name="Policy")).to_be_visible()
     assert len([one for one in asked if one.startswith("/static/js/")]) > 40, "the modules themselves are there, too"
+
+
+async def axe_findings(page):
+    """What axe finds with all of its rules, in short."""
+    if not await page.evaluate("Boolean(window.axe)"):
+        await page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
+    found = await page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
+    return [(one["id"], [node["html"][:120] for node in one["nodes"]][:3]) for one in found["violations"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 360])
+async def test_axe_finds_nothing_on_any_page_while_a_question_waits(console, tabs, busy, width):
+    page = await tabs.open(width=width, height=800)
+    shown = [place.removeprefix("#/runs/") for place in busy if place.startswith("#/runs/")]
+    found = {}
+    for place, name in {**busy, f"#/compare/{'/'.join(shown)}": "Compare", f"#/compare/{shown[0]}": "Compare"}.items():
+        await opened(page, console, place, name)
+        await expect(page.locator("button:disabled")).to_have_count(0)
+        await page.evaluate("document.querySelectorAll('main [aria-expanded=false]').forEach((one) => one.click())")
+        await page.evaluate("document.querySelectorAll('main details').forEach((one) => (one.open = true))")
+        for scheme in ("light", "dark"):
+            await page.emulate_media(color_scheme=scheme)
+            found[place, scheme] = await axe_findings(page)
+    await page.emulate_media(color_scheme="light")
+    await page.keyboard.press("Control+k")
+    await expect(page.get_by_role("option").first).to_be_visible()
+    found["palette", ""] = await axe_findings(page)
+    await page.keyboard.press("Escape")
+    assert not {place: what for place, what in found.items() if what}
+    await page.evaluate("document.querySelector('main').append(document.createElement('img'))")
+    assert [one for one, _ in await axe_findings(page)] == ["image-alt"], "it does look"
+    await page.reload()

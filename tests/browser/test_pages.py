@@ -31,7 +31,7 @@ async def test_a_tool_is_called_from_its_form_through_the_gate(console, tabs):
     await page.get_by_role("button", name="Allow once").click()
     await expect(page.get_by_role("button", name="Wrote from-a-form.txt")).to_be_visible()
     await page.get_by_role("tab", name="JSON").last.click()
-    await expect(page.get_by_role("region", name="JSON")).to_contain_text('"is_error": false')
+    await expect(page.get_by_role("group", name="JSON")).to_contain_text('"is_error": false')
     assert (console.workspace / "from-a-form.txt").read_text() == "one\ntwo\n"
 
 
@@ -101,7 +101,7 @@ async def test_a_denial_becomes_a_narrower_rule(console, tabs):
     page = await tabs.open("#/policy")
     refused = page.get_by_role("listitem").filter(has_text=f"git tag {tag}")
     await refused.get_by_role("button", name="Allow exactly this").click()
-    await expect(page.get_by_role("region", name="Difference")).to_contain_text("+")
+    await expect(page.get_by_role("group", name="Difference")).to_contain_text("+")
     await expect(page.get_by_role("row").filter(has_text=f"git tag {tag}")).to_contain_text("allow")
     await page.get_by_role("button", name="Add rule").click()
     await expect(page.get_by_role("button", name="Yes, loosen the policy")).to_be_focused()

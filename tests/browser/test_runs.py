@@ -74,7 +74,7 @@ async def test_a_call_is_a_card_with_its_three_readings(console, tabs):
     await head.click()
     for reading, words in (("For the person", "+one"), ("For the model", "card.txt"), ("JSON", '"is_error": false')):
         await page.get_by_role("tab", name=reading).click()
-        await expect(page.get_by_role("region").filter(has_text=words).last).to_be_visible()
+        await expect(page.get_by_role("group").filter(has_text=words).last).to_be_visible()
     await expect(page.get_by_text("It is done.")).to_be_visible()
     await expect(page.get_by_role("link", name=re.compile("^file_write notes.card.txt.*starts after"))).to_be_visible()
     await expect(page.get_by_text(re.compile("tokens in")).first).to_be_visible()
@@ -143,17 +143,19 @@ async def test_runs_are_found_again_and_replayed(console, tabs):
 
 
 @pytest.mark.slow
-async def test_a_run_is_taken_away_as_ndjson_and_as_markdown(console, tabs):
+async def test_a_run_is_taken_away_as_json_ndjson_and_markdown(console, tabs):
     run = console.begin("export me", call("math_calculate", expression="6*7"), "It is 42.")
     console.run_is(run, "finished")
     page = await tabs.open(f"#/runs/{run}")
     texts = {}
-    for name in ("NDJSON", "Markdown"):
+    for name in ("JSON", "NDJSON", "Markdown"):
         async with page.expect_download() as started:
-            await page.get_by_role("link", name=name).click()
+            await page.get_by_role("link", name=name, exact=True).click()
         download = await started.value
         texts[name] = Path(await download.path()).read_text()
         assert download.suggested_filename.startswith(run)
+    whole = json.loads(texts["JSON"])
+    assert (whole["id"], whole["messages"][-1]["text"]) == (run, "It is 42.")
     events = [json.loads(line)["event"] for line in texts["NDJSON"].splitlines()]
     assert (events[0], events[-1]) == ("run_started", "run_finished")
     assert texts["Markdown"].startswith("# export me")

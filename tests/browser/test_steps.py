@@ -57,6 +57,8 @@ async def test_bars_have_true_proportions_and_waits_are_apart(console, tabs):
     page = await tabs.open(f"#/runs/{run}")
     await expect(page.get_by_text(re.compile("Waiting for a person: "))).to_be_visible()
     await expect(page.locator(".bar.person").first).to_be_attached()
+    await page.get_by_role("checkbox", name="Shorten long waits").click()  # as it was, or else the other way round
+    await page.get_by_role("checkbox", name="Shorten long waits").uncheck()
     events = list_events()
     asked = next(one["ts"] for one in events if one["event"] == "permission_asked")
     ends = "permission_answered", "tool_call_start"  # the latter where the run was parked and goes on

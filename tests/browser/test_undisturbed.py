@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from uuid import uuid4
 
 import pytest
 from playwright.async_api import expect
@@ -215,7 +216,7 @@ async def test_output_can_be_read_further_up_and_whole_while_more_of_it_comes(co
     run = console.begin("count", call("bash", command="sh speak.sh"), "Counted.")
     page = await at(tabs, f"#/runs/{run}")
     await page.get_by_role("button", name="Allow once").click()
-    output = page.get_by_role("region", name="Output of bash")
+    output = page.get_by_role("group", name="Output of bash")
     await expect(output).to_contain_text("300")
     await page.get_by_role("button", name=re.compile("Show all")).click()
     await expect(output).to_be_focused()
@@ -259,3 +260,39 @@ async def test_news_without_end_is_shown_all_the_same(console, tabs):
         }"""
     )
     assert found == 0
+
+
+@pytest.mark.slow
+async def test_fifty_open_pages_miss_nothing(console, tabs):
+    """Five browsers with ten tabs each: five streams, and every tab hears of everything in its order, once."""
+    told = console.scenes / "fifty.txt"
+    told.write_text("- Line 0\n")
+    path = f"fifty-{uuid4().hex}.txt"
+    console.scene("tell fifty", {"follow": "fifty.txt"})
+    console.scene("ask fifty", call("file_write", path=path, content="x\n"), "All fifty are done.")
+    run = console.begin("tell fifty")
+    pages = []
+    for _ in range(5):
+        first = await tabs.open(f"#/runs/{run}", fresh=True)
+        pages.append(first)
+        pages += [await tabs.open(f"#/runs/{run}", beside=first) for _ in range(9)]
+    for page in pages:
+        await expect(page.locator(".prose").get_by_text("Line 0", exact=True)).to_be_attached()
+    lines = [f"- Line {line}\n" for line in range(300)]
+    for upto in range(1, 301):
+        told.write_text("".join(lines[:upto]))
+    told.write_text("".join(lines) + "END\n")
+    console.run_is(run, "finished")
+    console.post(f"/api/runs/{run}/resume", {"say": "ask fifty"})
+    question = console.question(run)["id"]
+    for page in pages:
+        await expect(page.get_by_role("article", name="file_write asks")).to_be_attached()
+        shown = await page.locator(".prose").first.evaluate(
+            "(one) => [...one.querySelectorAll('li')].map((line) => line.textContent)"
+        )
+        assert shown == [f"Line {line}" for line in range(300)]
+    console.post(f"/api/questions/{question}/answer", {"kind": "once"})
+    for page in pages:
+        await expect(page.get_by_text("All fifty are done.").first).to_be_attached()
+        await expect(page.get_by_role("article", name="file_write asks")).to_have_count(0)
+        await expect(page).to_have_title(re.compile("^(?!\\()"))

@@ -17,6 +17,7 @@ from forge.console.api.requests import ApiRequest, json_response
 from forge.core.errors import ErrorKind, ToolError
 from forge.durable.store.rows import NewRun
 from forge.durable.store.tables import questions, runs
+from forge.project.runs.durable_runs import all_run_fields
 from tests.console.conftest import call, running_console, script
 from tests.durable.conftest import postgres, postgres_server, postgres_template
 from tests.process.planting import found, mark, until
@@ -69,6 +70,10 @@ async def test_a_run_is_begun_asked_about_answered_and_taken_back(tmp_path):
         assert "attachment" in exported.headers["content-disposition"]
         assert [json.loads(line)["event"] for line in exported.text.splitlines()] == kinds
         assert "It is written." in (await console.client.get(f"/api/runs/{run['id']}/export?as=markdown")).text
+        whole = (await console.client.get(f"/api/runs/{run['id']}/export?as=json")).json()
+        assert whole == json.loads(json.dumps(all_run_fields(console.home.runs, console.home.runs.get(run["id"]))))
+        refused = await console.get(f"/api/runs/{run['id']}/export", 400, **{"as": "html"})
+        assert "json, ndjson or markdown" in refused["error"]["what"]
 
         undo = (await console.post(f"/api/runs/{run['id']}/undo", {}, 201))["run"]
         asked = await console.question()

@@ -15,7 +15,6 @@ from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.running.stored_runs import (
     StoredRuns,
-    all_run_fields,
     format_time,
     open_stored_runs,
     print_json,
@@ -280,6 +279,8 @@ def show(options: Options, run: str, database: str | None, follow: bool) -> int:
 
             return follow_run(stored.runs, found.id, stored.commands, as_json=options.json)
         if options.json:
+            from forge.project.runs.durable_runs import all_run_fields
+
             print_json(all_run_fields(stored.runs, found))
             return 0
         for line in run_lines(stored.runs, found, stored.commands):

@@ -107,20 +107,6 @@ def print_json(value: Any) -> None:
 LONGEST_PROMPT = 60  # characters of a prompt in a list
 
 
-def all_run_fields(runs: Runs, run: RunInfo) -> dict[str, Any]:
-    from forge.core.messages import export_message
-
-    children = runs.list(parent=run.id, limit=1_000)
-    return {
-        **run_fields(run),
-        "messages": [export_message(message) for message in runs.messages(run.id)],
-        "questions": [asdict(one) for one in runs.questions(run.id)],
-        "files": [{"name": name, "size": size} for name, size in runs.store.files(run.id)],
-        "mark": asdict(mark) if (mark := runs.marks([run.id]).get(run.id)) is not None else None,
-        "runs": [{"id": one.id, "status": one.status, "agent": one.agent, "prompt": one.prompt} for one in children],
-    }
-
-
 def run_lines(runs: Runs, run: RunInfo, commands: Commands) -> Iterator[str]:
     from forge.cli.running.waiting_runs import waiting_lines
 

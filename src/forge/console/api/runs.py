@@ -32,7 +32,7 @@ from forge.durable.store import RunStore
 from forge.durable.store.heartbeats import list_workers
 from forge.durable.store.rows import INITIAL_MESSAGES, MODEL, OVER, SINGLE_CALL, RunInfo
 from forge.durable.store.tables import runs
-from forge.project.runs.durable_runs import store_in_session
+from forge.project.runs.durable_runs import all_run_fields, store_in_session
 from forge.project.runs.sessions import session_store
 from forge.workspace.history.tracking import SessionState
 
@@ -86,9 +86,14 @@ def show_messages(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
 def export_run(console: ConsoleState, request: ApiRequest) -> Download:
     run = console.runs.get(request.path["id"])
     form = request.text("as", "ndjson")
-    if form not in ("ndjson", "markdown"):
-        message = f"a run is exported as ndjson or markdown, not as {brief(form)}"
-        raise ToolError(message, ErrorKind.VALIDATION, "Add ?as=ndjson or ?as=markdown.")
+    if form not in ("json", "ndjson", "markdown"):
+        message = f"a run is exported as json, ndjson or markdown, not as {brief(form)}"
+        raise ToolError(message, ErrorKind.VALIDATION, "Add ?as=json, ?as=ndjson or ?as=markdown.")
+    if form == "json":
+        whole = console.secrets.mask_everything(all_run_fields(console.runs, run))
+        return Download(
+            f"{run.id}.json", json.dumps(whole, ensure_ascii=False, indent=2).encode("utf-8", "backslashreplace")
+        )
     ids = [one.id for one in family(console.runs.store, run)]
     if form == "ndjson":
         return Download(f"{run.id}.ndjson", as_ndjson(console.runs.store, ids))

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.extras import check_extra
-from forge.core.messages import ToolCall
+from forge.core.messages import ToolCall, export_message
 from forge.core.plain_values import brief
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # slow to import: `forge runs list` needs only the database
     from forge.core.provider import ModelRequest, Provider, StreamPart
     from forge.core.registry import ToolRegistry
     from forge.core.spec import Permission
+    from forge.durable.client import Runs
     from forge.durable.engine.attempt import Attempt, Models
     from forge.durable.engine.queues import QueueLimits
     from forge.durable.store import RunStore
@@ -269,3 +270,16 @@ class ResumableScript:
 
 def _turns(messages: Any) -> int:
     return sum(message.role == "assistant" for message in messages)
+
+
+def all_run_fields(runs: Runs, run: RunInfo) -> dict[str, Any]:
+    """Returns everything about a run as JSON has it: for `forge runs show --json` and the console's export."""
+    children = runs.list(parent=run.id, limit=1_000)
+    return {
+        **asdict(run),
+        "messages": [export_message(message) for message in runs.messages(run.id)],
+        "questions": [asdict(one) for one in runs.questions(run.id)],
+        "files": [{"name": name, "size": size} for name, size in runs.store.files(run.id)],
+        "mark": asdict(mark) if (mark := runs.marks([run.id]).get(run.id)) is not None else None,
+        "runs": [{"id": one.id, "status": one.status, "agent": one.agent, "prompt": one.prompt} for one in children],
+    }

@@ -18,7 +18,7 @@ export function bindKeys(scope, keys) {
 }
 
 export function listenToKeys(keys) {
-    everywhere.push(...keys, ["?", "keyboard shortcuts", showKeys]);
+    everywhere.push(...keys, ["?", "keyboard shortcuts", showKeys], ["Ctrl K", "go to a page, run, tool or rule", () => {}]);
     addEventListener("keydown", noteWriting, { capture: true });
     addEventListener("keydown", (event) => {
         if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || isWriting(event.target)) return;

@@ -5,10 +5,12 @@ import { fill, h } from "./dom.js";
 import { keepTimes } from "./format.js";
 import { listenToKeys, showKeys } from "./keys.js";
 import { PAGES } from "./pages.js";
+import { listenToPalette, openPalette, PALETTE_KEY } from "./palette.js";
+import { openCompare } from "./pages/compare.js";
 import { openSessions } from "./pages/runs.js";
 import { icon } from "./parts/marks.js";
 import { noticePlace, say } from "./parts/notices.js";
-import { address, go, route } from "./router.js";
+import { address, go, nameTab, route } from "./router.js";
 import { listen, openStream, stream } from "./stream.js";
 import { nextTheme, themeWords } from "./theme.js";
 
@@ -34,10 +36,11 @@ async function start() {
             : fill(main, h("h1", {}, "Forge"), h("p", { class: "bad" }, error.message), h("p", {}, error.next ?? ""));
     }
     const pages = Object.fromEntries(PAGES.map(([path, , , open]) => [path, open]));
-    route({ ...pages, sessions: openSessions }, main, opened);
+    route({ ...pages, sessions: openSessions, compare: openCompare }, main, opened);
     keepTimes();
     const keys = PAGES.map(([path, words, , , key]) => [key, words, () => go(path ? [path] : [])]);
     listenToKeys(keys);
+    listenToPalette();
     return null;
 }
 
@@ -59,6 +62,13 @@ function build() {
         { type: "button", class: "icon-link keys-link", onclick: showKeys },
         h("kbd", {}, "?"),
         h("span", {}, "Shortcuts"),
+    );
+    const palette = h(
+        "button",
+        { type: "button", class: "icon-link", onclick: openPalette, "aria-keyshortcuts": "Control+K Meta+K", "aria-label": "Go to…", title: "Go to…" },
+        icon("search"),
+        h("span", {}, "Go to…"),
+        h("kbd", {}, PALETTE_KEY),
     );
     const skip = h("button", { type: "button", class: "skip", onclick: () => main.focus() }, "Skip to content");
     const items = PAGES.map(([path, words, drawing]) => {
@@ -82,17 +92,25 @@ function build() {
             h("span", {}, "Forge"),
         ),
         h("nav", { "aria-label": "Pages" }, h("ul", {}, items)),
-        h("div", { class: "side-foot" }, keys, theme),
+        noticePlace(),
+        h("div", { class: "side-foot" }, palette, keys, theme),
     );
-    document.body.append(skip, aside, h("div", { class: "content" }, connection, main), ...noticePlace());
+    document.body.append(skip, aside, h("div", { class: "content" }, connection, main));
+    const { style } = document.documentElement; // what sticks below the head of a narrow screen must know its height
+    new ResizeObserver(() => style.setProperty("--head", `${aside.offsetHeight}px`)).observe(aside);
 }
 
-function opened(path, wasElsewhere) {
-    for (const [name, link] of links) {
-        if (name === path || (name === "runs" && path === "sessions")) link.setAttribute("aria-current", "page");
+const UNDER = { sessions: "runs", compare: "runs" }; // pages that are not in the menu, and where they belong
+const NAMED = new Set(["tools", "schedules"]); // pages of something whose name is in the address
+
+function opened([path = "", name = ""], wasElsewhere) {
+    const [, words] = PAGES.find(([one]) => one === (UNDER[path] ?? path)) ?? PAGES[0];
+    nameTab({ page: NAMED.has(path) && name ? `${name} · ${words}` : words });
+    for (const [one, link] of links) {
+        if (one === (UNDER[path] ?? path)) link.setAttribute("aria-current", "page");
         else link.removeAttribute("aria-current");
     }
-    showInStrip(links.get(path === "sessions" ? "runs" : path));
+    showInStrip(links.get(UNDER[path] ?? path));
     if (!wasElsewhere) return;
     document.querySelector("dialog[open]")?.close();
     scrollTo(0, 0);
@@ -112,7 +130,7 @@ function showWaiting(now) {
     waitingBadge.hidden = !now;
     waitingBadge.textContent = now ? String(now) : "";
     waitingBadge.setAttribute("aria-label", `${now} open`);
-    document.title = `${now ? `(${now}) ` : ""}${me.project ? `${me.project} · ` : ""}Forge`;
+    nameTab({ waiting: now, project: me.project ?? "" });
     document.querySelector("link[rel=icon]").href = now ? "/static/icon-waiting.svg" : "/static/icon.svg";
 }
 

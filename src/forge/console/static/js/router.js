@@ -1,4 +1,8 @@
-// Which page is shown: the part of the address after #.
+// Which page is shown: the part of the address after #. And what its tab is called.
+
+import { brief, visible } from "./text.js";
+
+const tab = { page: "", project: "", waiting: 0 };
 
 /** What the address says: the parts of the path, and what was asked for behind a question mark. */
 function whereabouts(hash = location.hash) {
@@ -27,6 +31,13 @@ export function push(parts, query) {
     if (address(parts, query) !== location.hash) history.pushState(null, "", address(parts, query));
 }
 
+/** The title of the tab: how many questions wait, what is shown, and of which project. */
+export function nameTab(changes) {
+    Object.assign(tab, changes);
+    const parts = [tab.page, tab.project, "Forge"].filter(Boolean).map((one) => visible(brief(one, 80)));
+    document.title = `${tab.waiting ? `(${tab.waiting}) ` : ""}${parts.join(" · ")}`;
+}
+
 /** Open pages as the address says. `pages` maps the first part to what opens it, and tells when it shows what there is. */
 export function route(pages, place, opened) {
     let scope = null;
@@ -41,7 +52,7 @@ export function route(pages, place, opened) {
         const mine = scope;
         const opening = page(place, { parts: parts.slice(1), query }, scope);
         Promise.resolve(opening).finally(() => mine.isOpen() && place.removeAttribute("aria-busy"));
-        opened(parts[0] ?? "", shown !== null);
+        opened(parts, shown !== null);
         shown = parts[0] ?? "";
     };
     addEventListener("hashchange", show);

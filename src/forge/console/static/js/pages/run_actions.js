@@ -34,6 +34,8 @@ export function runActions(run, base, startReplay, takeBack) {
               })
             : null,
         button("Replay", startReplay, { title: "Replay the run step by step", key: "replay" }),
+        h("a", { class: "button", href: address(["compare", run.id]) }, "Compare…"),
+        download("json", "JSON"),
         download("ndjson", "NDJSON"),
         download("markdown", "Markdown"),
         copyMenu(copiesOf(run, base)),

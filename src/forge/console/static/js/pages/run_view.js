@@ -14,9 +14,10 @@ import { itemList } from "../parts/items.js";
 import { badge, runState } from "../parts/marks.js";
 import { notify, say } from "../parts/notices.js";
 import { replayBar } from "../parts/replay.js";
+import { runSearch } from "../parts/run_search.js";
 import { waterfallPanel } from "../parts/waterfall.js";
 import { redraw } from "../redraw.js";
-import { address, note } from "../router.js";
+import { address, nameTab, note } from "../router.js";
 import { runFeed } from "../run_feed.js";
 import { brief } from "../text.js";
 import {
@@ -33,8 +34,8 @@ import {
 
 export const OVER = new Set(["finished", "failed", "cancelled"]);
 
-/** `where`: the parts of its address; `step`: the call to show first. */
-export function runView({ place, base, id, where, step, scope, hasFiles, isOurs, questionOf, isLive = true }) {
+/** `where`: the parts of its address; `step`: the call to show first; `find`: the words to look for. */
+export function runView({ place, base, id, where, step, find, scope, hasFiles, isOurs, questionOf, isLive = true }) {
     const view = { answered: () => {} };
     const source = {
         base,
@@ -43,16 +44,19 @@ export function runView({ place, base, id, where, step, scope, hasFiles, isOurs,
         cards: new Map(),
         answered: () => view.answered(),
         linkOf: (item) => address(where, { step: item.id }),
-        chosen: (item) => note(where, { step: item.id }),
+        chosen: (item) => noteHere({ step: item.id }),
         repeat: (item) => (canRepeat() && item.branch === fold.trunk ? () => rerunDialog(base, { call: item.id }) : null),
-        list: (branch) => itemList(branch, source),
+        list: (branch) => (branch.list = itemList(branch, source)),
     };
+    const here = { step, find };
+    const noteHere = (change) => note(where, Object.assign(here, change));
     let fold = new Fold(id);
     let list = source.list(fold.trunk);
     let run = null;
     let session = null;
     let replay = null;
     let isFollowing = false;
+    let isLoaded = false;
 
     const title = h("h1", { tabindex: "-1" }, "…");
     const stateLine = h("span", {});
@@ -66,12 +70,20 @@ export function runView({ place, base, id, where, step, scope, hasFiles, isOurs,
         h("div", { class: "more-place" }),
     );
     const replayPlace = h("div", {});
+    const search = runSearch({
+        fold: () => fold,
+        reveal: (item) => reveal(item, false),
+        noted: (words) => words !== here.find && noteHere({ find: words }),
+        scope,
+    });
     const itemsPlace = h(
         "div",
         { class: "items-place", role: "log", "aria-live": "off", "aria-label": "Steps" },
         list.element,
     );
     const foot = h("div", { class: "foot" });
+    const brought = new Set(); // questions that were brought into view, or announced
+    const toQuestion = h("button", { type: "button", class: "to-end to-question", hidden: true });
     const toEnd = h("button", { type: "button", class: "to-end", hidden: true, onclick: () => follow() }, "↓ Go to the end");
     fill(
         place,
@@ -85,10 +97,12 @@ export function runView({ place, base, id, where, step, scope, hasFiles, isOurs,
         times.element,
         morePanel,
         replayPlace,
+        search.element,
         h("h2", { class: "unseen" }, "Steps"),
         itemsPlace,
         foot,
         toEnd,
+        toQuestion,
     );
 
     const feed = runFeed({ base, isOurs, scope, isLive, arrived });
@@ -122,8 +136,12 @@ export function runView({ place, base, id, where, step, scope, hasFiles, isOurs,
         if (wasAtEnd) toBottom();
         toEnd.hidden = isAtEnd() || !isFollowing;
         drawTimesSoon();
+        searchSoon();
         showNumbers();
+        bringQuestion();
     }
+
+    const searchSoon = soon(search.grown, 500, scope);
 
     const drawTimesSoon = soon(times.draw, 500, scope);
     const canRepeat = () => run?.kind === "chat" && !run.parent && Boolean(me.model);
@@ -141,16 +159,22 @@ export function runView({ place, base, id, where, step, scope, hasFiles, isOurs,
         return reveal(found);
     }
 
-    function reveal(item) {
-        item.isOpen = true;
-        for (let one = item.branch.below; one; one = one.branch.below) one.isOpen = true;
-        const top = topmost(item);
-        list.show(top);
-        top.view?.update?.();
-        const found = itemsPlace.querySelector(`[data-call="${CSS.escape(item.id)}"] .card-head`);
-        item.view?.update?.();
-        found?.scrollIntoView({ block: "center" });
-        found?.focus({ preventScroll: true });
+    /** Have a step in the page and in sight, with all that it is shown in. Gives its element. */
+    function reveal(item, isFocused = true) {
+        const path = [item];
+        while (path[0].branch.below) path.unshift(path[0].branch.below);
+        for (const one of path) {
+            if (one.kind === "call") one.isOpen = true;
+            one.branch.list?.show(one);
+            one.view?.update?.();
+        }
+        const element = item.view?.element;
+        if (!element) return null;
+        if (element.matches("details")) element.open = true;
+        const head = element.querySelector(":scope > .card-head") ?? element;
+        head.scrollIntoView({ block: "center" });
+        if (isFocused) head.focus({ preventScroll: true });
+        return element;
     }
 
     function showNumbers() {
@@ -171,16 +195,40 @@ export function runView({ place, base, id, where, step, scope, hasFiles, isOurs,
         );
     }
 
+    /** A question that appears comes into view. Whoever writes, marks a text or replays is told of it, and not moved. */
+    function bringQuestion() {
+        const open = (run?.questions ?? []).filter((one) => one.status === "open");
+        const found = open.map((one) => [one, fold.branches.get(one.run)?.calls.get(one.call)]).find(([, item]) => item);
+        toQuestion.hidden = true;
+        if (!found || replay || !isLoaded) return;
+        const [question, item] = found;
+        const isNew = !brought.has(question.id);
+        brought.add(question.id);
+        const show = (isFocused) => {
+            toQuestion.hidden = true;
+            const card = reveal(item, isFocused)?.querySelector(".question");
+            card?.scrollIntoView({ block: "nearest" });
+            if (isFocused) card?.focus({ preventScroll: true });
+        };
+        if (isNew && !step && !find && !isBusy()) return show(false);
+        toQuestion.hidden = isInSight(item.view?.element?.querySelector(".question"));
+        toQuestion.textContent = "A question waits: go to it";
+        toQuestion.onclick = () => show(true);
+    }
+
     view.load = async (isRunning) => {
-        isFollowing = isRunning && !step;
+        isFollowing = isRunning && !step && !find;
         if (isRunning) times.setLive();
         await feed.load();
         if (!scope.isOpen()) return;
         draw();
         times.draw();
         settle();
+        if (find) search.begin(find);
         if (step) showStep();
-        else if (isRunning) toBottom();
+        else if (!find && isRunning) toBottom();
+        isLoaded = true;
+        bringQuestion();
     };
     view.show = (now) => {
         const wasOver = run && OVER.has(run.status);
@@ -189,6 +237,7 @@ export function runView({ place, base, id, where, step, scope, hasFiles, isOurs,
         if (isFirst) showMore();
         fold.know(run.children);
         setText(title, brief(run.prompt || run.id, 200));
+        nameTab({ page: run.prompt || run.id });
         title.title = run.prompt.slice(0, 2_000);
         redraw(
             stateLine,
@@ -196,7 +245,15 @@ export function runView({ place, base, id, where, step, scope, hasFiles, isOurs,
             " ",
             badge(run.agent, "agent"),
             run.parent ? [" sub-agent of ", h("a", { href: address(["runs", run.parent]) }, run.parent)] : null,
-            run.rerun_of ? [" re-run of ", h("a", { href: address(["runs", run.rerun_of]) }, run.rerun_of)] : null,
+            run.rerun_of
+                ? [
+                      " re-run of ",
+                      h("a", { href: address(["runs", run.rerun_of]) }, run.rerun_of),
+                      " (",
+                      h("a", { href: address(["compare", run.rerun_of, run.id]) }, "compare both"),
+                      ")",
+                  ]
+                : null,
             " · ",
             ago(run.created),
         );
@@ -214,6 +271,7 @@ export function runView({ place, base, id, where, step, scope, hasFiles, isOurs,
         session = told;
         showMore();
         setText(title, brief(session.title || session.name, 200));
+        nameTab({ page: session.title || session.name });
         fill(
             stateLine,
             badge(session.is_demo ? "demo" : "terminal", "agent"),
@@ -299,10 +357,12 @@ export function runView({ place, base, id, where, step, scope, hasFiles, isOurs,
     const onScroll = () => {
         toEnd.hidden = isAtEnd() || !(run && !OVER.has(run.status));
         if (run && !OVER.has(run.status)) isFollowing = isAtEnd();
+        if (!toQuestion.hidden) bringQuestion();
     };
     addEventListener("scroll", onScroll, { passive: true });
     scope.add(() => removeEventListener("scroll", onScroll));
     const keys = [
+        ["/", "search this run", search.focus],
         ["r", "replay", startReplay],
         ["t", "waterfall", times.toggle],
         ["G", "go to the end", follow],
@@ -310,18 +370,21 @@ export function runView({ place, base, id, where, step, scope, hasFiles, isOurs,
         [".", "replay: step forward", () => replay?.step(1)],
     ];
     bindRunKeys(scope, keys, source.cards);
-    place.append(legend(keys.slice(0, 3)));
+    place.append(legend(keys.slice(0, 4)));
     return view;
+}
+
+/** Somebody is writing, or has marked a text. */
+const isBusy = () => Boolean(document.activeElement?.closest("textarea, input, select, dialog")) || !getSelection().isCollapsed;
+
+function isInSight(element) {
+    if (!element) return false;
+    const { top, bottom } = element.getBoundingClientRect();
+    return bottom > 0 && top < innerHeight;
 }
 
 const isAtEnd = () => innerHeight + scrollY >= document.documentElement.scrollHeight - 80;
 const toBottom = () => scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
-
-function topmost(item) {
-    let found = item;
-    while (found.branch?.below) found = found.branch.below;
-    return found;
-}
 
 function summed(fold) {
     const total = { input: 0, output: 0, cached: 0 };

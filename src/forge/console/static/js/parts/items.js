@@ -3,10 +3,10 @@
 import { fill, h } from "../dom.js";
 import { amount, cost, count, timeOfDay } from "../format.js";
 import { redraw } from "../redraw.js";
-import { readable } from "../text.js";
 import { callCard } from "./call_card.js";
 import { chunkedList } from "./chunks.js";
 import { jsonBox } from "./diff.js";
+import { markdown } from "./markdown.js";
 import { textBox, textView } from "./text_view.js";
 
 const LONGEST_PROSE = 20_000;
@@ -65,7 +65,7 @@ function textItem(item) {
         size = item.text.length;
         if (rest) return rest.update(item.text.slice(rest.from));
         const end = endOfProse(item.text);
-        redraw(place, prose(item.text.slice(0, end)));
+        redraw(place, markdown(item.text.slice(0, end)));
         if (end === size) return;
         const options = { isOutput: true, lines: 200, fromEnd: !item.isClosed, label: "Rest of a long text" };
         rest = textView(item.text.slice(end), options);
@@ -115,29 +115,6 @@ function endOfProse(text) {
     if (text.length <= LONGEST_PROSE) return text.length;
     const line = text.lastIndexOf("\n", LONGEST_PROSE);
     return line > LONGEST_PROSE / 2 ? line + 1 : LONGEST_PROSE;
-}
-
-/** Code in its own boxes, the rest as it was written; there is no markup in it. */
-function prose(text) {
-    return readable(text)
-        .trimEnd()
-        .split(/^```[^\n`]*\n([\s\S]*?)(?:^```[ \t]*$|(?![\s\S]))/m)
-        .map((piece, index) => {
-            if (index % 2) return raw(h("pre", { class: "text", tabindex: "0" }), piece.replace(/\n$/, ""));
-            const trimmed = piece.replace(/^\n+|\n+$/g, "");
-            return trimmed ? h("p", {}, trimmed.split(/(`[^`\n]+`|\*\*[^*\n]+\*\*)/).map(inline)) : null;
-        });
-}
-
-function inline(piece, index) {
-    if (index % 2 === 0) return document.createTextNode(piece);
-    return piece.startsWith("`") ? raw(h("code", {}), piece.slice(1, -1)) : raw(h("strong", {}), piece.slice(2, -2));
-}
-
-/** What `readable` has gone over already. */
-function raw(element, text) {
-    element.append(document.createTextNode(text));
-    return element;
 }
 
 function endLine(item) {

@@ -12,6 +12,7 @@ const PATHS = {
     memory: "M5 3h9l2 2v12H5zM8 7h5M8 10h5M8 13h3",
     workers: "M3 5h14v4H3zM3 11h14v4H3zM6 7h.01M6 13h.01",
     trends: "M3 16.5h14M5 16v-4M9 16V7M13 16v-6M17 16V4",
+    search: "M9 4a5 5 0 1 0 0 10 5 5 0 0 0 0-10zM13 13l4 4",
     theme: "M10 3a7 7 0 1 0 0 14zM10 3a7 7 0 0 1 0 14",
 };
 

@@ -21,7 +21,7 @@ export function textView(
 ) {
     const show = isOutput ? readable : visible;
     const box = isWhole(h("div", { class: "text-view" }), text);
-    const pre = h("pre", { class: "text", tabindex: "0", role: "region", "aria-label": label });
+    const pre = h("pre", { class: "text", tabindex: "0", role: "group", "aria-label": label });
     const more = h("button", { type: "button", class: "link more", onclick: () => showAll() });
     box.append(pre, more);
     let isHeld = false; // somebody reads further up
@@ -130,7 +130,7 @@ const back = (_, code) => String.fromCodePoint(parseInt(code, 16));
 function bigView(text, { show, kindOf, label }) {
     const rows = h("div", { class: "rows-in-sight" });
     const space = h("div", { class: "big-space" }, rows);
-    const box = h("div", { class: "text big", tabindex: "0", role: "region", "aria-label": label }, space);
+    const box = h("div", { class: "text big", tabindex: "0", role: "group", "aria-label": label }, space);
     let ends = [];
     let columns = 0;
 

@@ -46,7 +46,8 @@ export function waterfallPanel({ fold, chosen, linkOf }) {
 /** {element, update(fold, now), choose(item)} */
 function waterfallView({ chosen, linkOf }) {
     const element = h("div", { class: "waterfall" });
-    const shorten = h("input", { type: "checkbox", onchange: () => draw() });
+    const shorten = h("input", { type: "checkbox", onchange: () => ((isChosen = true), draw()) });
+    let isChosen = false; // somebody used the switch: it stays as they left it
     let most = MOST_ROWS;
     let latest = null;
     let current = ""; // the call that is shown
@@ -57,6 +58,7 @@ function waterfallView({ chosen, linkOf }) {
         if (!fold) return;
         const model = waterfall(fold, now);
         if (model.isEmpty) return redraw(element, h("p", { class: "quiet" }, "No step has taken any time yet."));
+        if (!isChosen) shorten.checked = waitsDominate(model);
         const scale = shorten.checked ? shortenedScale(model) : linearScale(model);
         const { rows } = model;
         const shown = rows.slice(0, most);
@@ -261,9 +263,17 @@ function linearScale({ from, to }) {
     return { place: (time) => (time - from) / whole, ticks, breaks: [] };
 }
 
+const isWork = ({ kind }) => kind === "model" || kind === "tool";
+
+/** More than half of the time nothing worked, so that true proportions would hide what did. */
+function waitsDominate({ rows, from, to }) {
+    const busy = union(rows.flatMap((row) => row.spans.filter(isWork)));
+    return busy.reduce((sum, [start, end]) => sum + end - start, 0) < (to - from) / 2;
+}
+
 /** The same with long waits shortened; `breaks` are the shortened places. */
 function shortenedScale({ rows, from, to }) {
-    const busy = union(rows.flatMap((row) => row.spans.filter(({ kind }) => kind === "model" || kind === "tool")));
+    const busy = union(rows.flatMap((row) => row.spans.filter(isWork)));
     const total = busy.reduce((sum, [start, end]) => sum + end - start, 0);
     const longest = Math.max(total * 0.15, 0.5);
     const points = [[from, 0]];
