@@ -98,6 +98,7 @@ def test_the_schema_is_printed(config):
         "labels",
         "permissions",
         "sandbox",
+        "trial",
     }
 
 

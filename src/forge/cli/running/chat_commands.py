@@ -41,8 +41,8 @@ def add_mode(policy: Rules, mode: str, *, can_ask: bool = True) -> Rules:
 
     Plan mode denies all writing, and asks about programs that rules allow; reading and programs that only read stay as
     they were. Where everything is answered with yes (`can_ask=False`), it denies programs, too. Accepting edits allows
-    the file tools and applied trial runs to write in the workspace where nothing more than `ask write` or a default
-    would ask: rules with a target, a tool or a condition, and rules about effects, still decide.
+    the file tools to write in the workspace where nothing more than `ask write` or a default would ask: rules with a
+    target, a tool or a condition, and rules about effects, still decide.
     """
     above = (*policy.layers, *((("project", Rules(policy.rules)),) if policy.rules else ()))
     if mode == PLAN:
@@ -56,11 +56,10 @@ def add_mode(policy: Rules, mode: str, *, can_ask: bool = True) -> Rules:
         return replace(policy, rules=(), layers=(*above, (PLAN, Rules(tuple(found)))))
     if mode == ACCEPT_EDITS:
         allow = replace(_make_rule(Decision.ALLOW, Permission.WRITE, "edits are accepted"), tool="file_*", target="**")
-        applied = replace(allow, tool="", effects="write")
         kept = (
             one for one in policy.all_rules() if one.target or one.tool or one.conditions or one.agent or one.effects
         )
-        layer = Rules((allow, applied, *(one for one in kept if one.decision is not Decision.DENY)))
+        layer = Rules((allow, *(one for one in kept if one.decision is not Decision.DENY)))
         return replace(policy, rules=(), layers=(*above, (ACCEPT_EDITS, layer)))
     return policy
 

@@ -60,7 +60,9 @@ def _any_case(*words: str) -> str:
 
 
 def _rule_schema() -> Schema:
-    subject = rf"\*|{_any_case('read', 'write', 'execute', 'network')}"
+    effects = rf"{_any_case('effects')}([^\S\n]+({_any_case('write', 'create', 'change', 'delete')}))?"
+    over = rf"{_any_case('effects')}[^\S\n]+{_any_case('over')}[^\S\n]+[0-9][0-9_,]*[^\S\n]+{_any_case('file')}[Ss]?"
+    subject = rf"\*|{_any_case('read', 'write', 'execute', 'network')}|{effects}|{over}"
     action = f"({_any_case('allow', 'ask', 'deny')})"
     plain: Schema = {"type": ["string", "number", "boolean"], "pattern": f"[^{BLANK}]"}
     listed: Schema = {"type": "array", "items": {"type": ["string", "number", "boolean"]}}
