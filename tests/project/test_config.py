@@ -9,6 +9,7 @@ import pytest
 
 from forge.core.context import ProgramLimits
 from forge.core.errors import ErrorKind, ToolError
+from forge.project.assemble.access import project_egress
 from forge.project.config import Configuration, load_configuration
 from forge.project.config.reader import document_schema
 
@@ -191,6 +192,52 @@ def test_secrets_are_names_or_files(tmp_path):
         "expected where the secret is: a name, file, command or keyring" in refused(tmp_path, "secrets: [{}]").message
     )
     assert "unknown key" in refused(tmp_path, "secrets: [{value: x}]").message
+
+
+def test_a_secret_says_where_its_value_is_and_which_hosts_get_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("A_TOKEN", "the value of a variable")
+    (tmp_path / "token").write_text("the value of a file\n")
+    (tmp_path / "token").chmod(0o600)
+    found = load(
+        tmp_path,
+        "secrets:\n"
+        "  - {name: A_TOKEN, for: [API.example.com], header: 'X-Key: {}'}\n"
+        "  - {name: B_TOKEN, file: token, for: ['*.example.org']}\n"
+        "  - {name: C_TOKEN, command: [echo, the value of a command], lifetime: 5, for: [c.example.com]}\n"
+        "mcpServers: {x: {command: y, env: {KEY: '${B_TOKEN}'}}}\n"
+        "egress: {inspect: true, pass: [pinned.example.com]}\n",
+    )
+    egress = project_egress(found)
+    assert egress is not None
+    assert [(one.name, one.hosts, one.header, one.read()) for one in egress.secrets] == [
+        ("A_TOKEN", ("api.example.com",), "X-Key: {}", "the value of a variable"),
+        ("B_TOKEN", ("*.example.org",), "Authorization: Bearer {}", "the value of a file"),
+        ("C_TOKEN", ("c.example.com",), "Authorization: Bearer {}", "the value of a command"),
+    ]
+    assert "the value of" not in repr(egress)
+    assert found.servers["x"].environment["KEY"] == "the value of a file"
+    assert (egress.ends_tls("any.example.net"), egress.ends_tls("pinned.example.com")) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ("{name: X_TOKEN, for: [x.test]}", "the value of X_TOKEN is empty"),
+        ("{name: X, command: ['false'], for: [x.test]}", "the command false gave no secret: it ended with exit code 1"),
+        ("{name: X, command: [echo, short], for: [x.test]}", "is not a text of at least 8 characters"),
+        ("{name: X, file: nowhere, for: [x.test]}", "cannot be read"),
+    ],
+)
+def test_a_secret_that_cannot_be_read_is_an_error_when_it_is_needed(tmp_path, monkeypatch, entry, why):
+    monkeypatch.delenv("X_TOKEN", raising=False)
+    egress = project_egress(load(tmp_path, f"secrets: [{entry}]"))
+    assert egress is not None
+    with pytest.raises(ToolError, match=why):
+        egress.secrets[0].read()
+
+
+def test_a_header_without_hosts_is_a_mistake(tmp_path):
+    assert "expected `for`" in refused(tmp_path, "secrets: [{name: X, header: 'A: {}'}]").message
 
 
 def test_the_variables_that_must_be_set_are_known_without_looking_them_up(tmp_path):

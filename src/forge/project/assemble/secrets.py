@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import stat
-import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from forge.core.extras import check_extra
 from forge.core.secrets import SHORTEST, Secrets
 from forge.models.vendors import OWN_PROTOCOLS, SERVERS
 from forge.network.program_secrets import ProgramSecret
 from forge.project.config import Configuration
 from forge.project.config.access import SecretEntry
+from forge.project.config.read_secret import read_secret, read_secret_file
 
 KEYS = (
     *dict.fromkeys(key for keys in OWN_PROTOCOLS.values() for key in keys),
@@ -32,9 +30,6 @@ CLOUD_SECRETS = (  # they are masked; `forge doctor` does not ask for them
     "CLOUDSDK_AUTH_ACCESS_TOKEN",
     "IDENTITY_HEADER",
 )
-_COMMAND_SECONDS = 30.0
-LARGEST_FILE = 64 * 1024  # bytes of a file that holds a secret
-MOUNTED = "/run/"  # container runtimes put secrets here, readable for all in the container
 
 
 def project_secrets(configuration: Configuration, environment: Mapping[str, str] = os.environ) -> Secrets:
@@ -88,49 +83,15 @@ class _SecretReader:
 
     def _read(self) -> str:
         entry = self._entry
-        if entry.file is not None:
-            value = _read_file(self._configuration, entry.file)
-        elif entry.command:
-            value = self._ask_command()
-        elif entry.keyring:
-            value = self._ask_keyring()
-        else:
-            value = self._environment.get(entry.name, "")
+        try:
+            value = read_secret(entry.file, entry.command, entry.keyring) or self._environment.get(entry.name, "")
+        except ValueError as error:
+            raise self._configuration.error(entry.key_path, str(error)) from None
         if len(value) < SHORTEST or not value.isprintable():
             what = "is empty" if not value else f"is not a text of at least {SHORTEST} characters"
-            raise self._configuration.error(entry.key_path, f"the value of {self._name} {what}")
+            name = entry.name or str(entry.file or entry.keyring or entry.command[0])
+            raise self._configuration.error(entry.key_path, f"the value of {name} {what}")
         return value
-
-    @property
-    def _name(self) -> str:
-        entry = self._entry
-        return entry.name or (str(entry.file) if entry.file else entry.keyring or entry.command[0])
-
-    def _ask_command(self) -> str:
-        try:
-            said = subprocess.run(
-                list(self._entry.command), capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=True
-            )
-        except (OSError, subprocess.SubprocessError, UnicodeError) as error:
-            code = getattr(error, "returncode", None)
-            why = f"it ended with exit code {code}" if code is not None else type(error).__name__
-            problem = f"the command {self._entry.command[0]} gave no secret: {why}"
-            raise self._configuration.error(self._entry.key_path, problem) from None
-        return said.stdout.strip()
-
-    def _ask_keyring(self) -> str:
-        check_extra("secrets", "the system's keyring cannot be read")
-        import keyring
-        from keyring.errors import KeyringError
-
-        service, _, user = self._entry.keyring.rpartition("/")
-        try:
-            found = keyring.get_password(service, user)
-        except KeyringError as error:
-            raise self._configuration.error(self._entry.key_path, f"the keyring cannot be read: {error}") from None
-        if found is None:
-            raise self._configuration.error(self._entry.key_path, f"the keyring has no {self._entry.keyring}")
-        return found
 
 
 def _unlisted_secrets(configuration: Configuration, environment: Mapping[str, str]) -> Iterator[str]:
@@ -155,21 +116,7 @@ def _check_length(configuration: Configuration, key_path: str, what: str, value:
 
 
 def _read_file(configuration: Configuration, path: Path) -> str:
-    """Reads a file that only its owner can read or change: a value that others know is not a secret."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        with os.fdopen(file, "rb") as stream:
-            status = os.fstat(file)
-            if not stat.S_ISREG(status.st_mode):
-                raise configuration.error("secrets", f"{path} is not a regular file")
-            for bits, what in ((0o022, "change"), (0o044, "read")):
-                if status.st_mode & bits and not (what == "read" and os.path.realpath(path).startswith(MOUNTED)):
-                    problem = f"other users can {what} {path}; restrict it with: chmod 600 {path}"
-                    raise configuration.error("secrets", problem)
-            content = stream.read(LARGEST_FILE + 1)
-    except (OSError, ValueError) as error:
-        problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise configuration.error("secrets", f"{path} cannot be read: {problem}") from None
-    if len(content) > LARGEST_FILE:
-        raise configuration.error("secrets", f"{path} is larger than {LARGEST_FILE // 1024} KiB")
-    return content.decode("utf-8", "replace").strip()
+        return read_secret_file(path)
+    except ValueError as error:
+        raise configuration.error("secrets", str(error)) from None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # evaluated by `make reference`
         OneOf,
         Rule,
         Text,
-        Variable,
+        VariableName,
         Whole,
     )
     from forge.project.config.reader import ConfigReader
@@ -204,9 +204,10 @@ class SecretEntry(
     """A secret: where its value is, and with `for`, the hosts whose requests get it in place of a placeholder."""
 
     name: Annotated[
-        Variable,
+        VariableName,
         Key(
-            "An environment variable. With `for`, programs find a placeholder in it instead of the value.",
+            "An environment variable that holds the value, or a name for a value from elsewhere: `${NAME}` in headers"
+            " and variables of servers stands for it. With `for`, programs find a placeholder in it.",
             "GITHUB_TOKEN",
         ),
     ] = ""

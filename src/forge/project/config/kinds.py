@@ -40,6 +40,7 @@ Filled = Annotated[str, WithJsonSchema({**_TEXT, "format": "filled"})]  # ${NAME
 Spec = Annotated[str, WithJsonSchema({**_TEXT, "format": "spec"})]  # the same, for a path or a URL
 Folder = Annotated[str, WithJsonSchema({**_TEXT, "format": "folder"})]  # inside the workspace
 Variable = Annotated[str, WithJsonSchema({**_VARIABLE, "format": "variable"})]  # a name, never a value
+VariableName = Annotated[str, WithJsonSchema(_VARIABLE)]  # the same; it need not be set
 Value = Annotated[str, WithJsonSchema({**_VARIABLE, "format": "value"})]  # a name, read as its value, a secret
 Argument = Annotated[str, WithJsonSchema(_ARGUMENT)]  # a word of a command line, perhaps empty
 Pairs = Annotated[  # names and texts; a value whose name says so is a secret

@@ -66,11 +66,14 @@ class ConfigReader:
         self.schema = schema or document_schema()
         self.variables: dict[str, None] = {}  # that must be set, in the order of the document
         self.unset: dict[str, ToolError] = {}  # by the key path of an entry, why it cannot be used here
+        self.elsewhere: dict[str, dict[str, Any]] = {}  # entries of `secrets`, by their name
         self.secrets: list[str] = []  # values of the environment that must be masked, of the current entry
 
     def read_document(self, document: Any) -> Any:
         """Returns the typed values of a document."""
         self.check(document)
+        listed = document.get("secrets") if isinstance(document, dict) else None
+        self.elsewhere = {one["name"]: one for one in listed or () if isinstance(one, dict) and "name" in one}
         return self.read(self.schema, document, "")
 
     def check(self, document: Any) -> None:
@@ -143,13 +146,26 @@ class ConfigReader:
             self.variables[name] = None
         if self.environment is None:
             return f"${{{name}}}" if default is None else f"${{{name}:-{default}}}"
-        given = self.environment.get(name)
+        given = self._read_elsewhere(name, key_path) or self.environment.get(name)
         if not given and default is None:
             said = f"{file_of(key_path, self.files, self.name)}: {key_path}: the environment variable {name} is not set"
             raise UnsetVariable(said, ErrorKind.CONFIG, f"Set it before Forge starts: export {name}=…")
-        if given and (secret or is_secret(name)):
+        if given and (secret or name in self.elsewhere or is_secret(name)):
             self.secrets.append(given)
         return given or default or ""
+
+    def _read_elsewhere(self, name: str, key_path: str) -> str:
+        """Returns the value of a named secret that is in a file, a command or the keyring; "" if it is none."""
+        entry = self.elsewhere.get(name, {})
+        if not entry.keys() & {"file", "command", "keyring"}:
+            return ""
+        from forge.project.config.read_secret import read_secret  # only where a secret is named
+
+        file = Path(os.path.expanduser(entry["file"])) if "file" in entry else None
+        try:
+            return read_secret(file and self.path(str(file)), entry.get("command", ()), entry.get("keyring", ""))
+        except ValueError as error:
+            raise self.error(key_path, str(error)) from None
 
     def error(self, key_path: str, problem: str, written: str = "", known: Iterable[str] = ()) -> ToolError:
         file = file_of(key_path, self.files, self.name)

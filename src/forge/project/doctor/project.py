@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from forge.core.context import Scope
 from forge.core.errors import DefinitionError, ToolError
-from forge.core.extras import install_command
+from forge.core.extras import find_missing, install_command
 from forge.core.registry import ToolRegistry
 from forge.memory.memory import Memory
 from forge.memory.tools import memory_tools
@@ -18,7 +18,7 @@ from forge.project.assemble.access import project_egress, project_policy
 from forge.project.assemble.agents import add_task
 from forge.project.assemble.choose_tools import check_names
 from forge.project.assemble.knowledge import DIRECTORY, active_skills
-from forge.project.assemble.secrets import project_secrets
+from forge.project.assemble.secrets import program_secrets, project_secrets
 from forge.project.assemble.sources import Sources, mount_tools
 from forge.project.assemble.tools import own_tools, project_tools
 from forge.project.config.declaration import Configuration
@@ -126,12 +126,21 @@ def _secrets(configuration: Configuration) -> Iterator[Finding]:
     except ToolError as error:
         yield finding_of_error("secrets", error)
         return
-    missing = [name for name in configuration.secrets if not os.environ.get(name)]
+    elsewhere = {one.name for one in configuration.secret_entries if one.file or one.command or one.keyring}
+    missing = [name for name in configuration.secrets if not os.environ.get(name) and name not in elsewhere]
     named = len(configuration.secrets) + len(configuration.secret_files)
     if missing:
         yield Finding("secrets", "warning", f"not set: {', '.join(missing)}", f"export {missing[0]}=…")
     elif named:
         yield Finding("secrets", "ok", f"{named} named, all there")
+    for secret in program_secrets(configuration):  # read as a request of a program would
+        try:
+            secret.read()
+        except ToolError as error:
+            yield finding_of_error("secrets", error)
+    if any(one.hosts for one in configuration.secret_entries) and find_missing("secrets"):
+        missing_extra = "programs cannot use them: the extra `secrets` is not installed"
+        yield Finding("secrets", "broken", missing_extra, install_command("secrets"))
 
 
 def _egress(configuration: Configuration) -> Finding:
