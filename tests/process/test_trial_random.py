@@ -58,8 +58,10 @@ def make_tree(root: Path, chance: random.Random) -> None:
 def make_line(chance: random.Random) -> str:
     lines = []
     for number in range(chance.randrange(1, 8)):
-        one, two = chance.choice(NAMES), chance.choice(NAMES)
-        lines.append(chance.choice(COMMANDS).format(one=one, two=two, number=number, mode=chance.choice(MODES)))
+        one, two, command = chance.choice(NAMES), chance.choice(NAMES), chance.choice(COMMANDS)
+        if command.startswith("cp") and f"{two}/".startswith(f"{one}/"):
+            two = "copied"  # a folder into itself: what comes out depends on the order of its files
+        lines.append(command.format(one=one, two=two, number=number, mode=chance.choice(MODES)))
     return " ; ".join(lines)
 
 

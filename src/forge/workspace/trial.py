@@ -168,11 +168,29 @@ class TrialLayer:
             unsure["the disk is full"] = None
         try:
             nodes = [node for top in self._scan(unsure, notes) for node in top.walk()]
+            if linked := self._find_moved_link(nodes):
+                unsure[f"{quote_path(linked)} has several names (hard links), and one is moved"] = None
         except (OSError, ToolError) as error:  # such as a folder that its owner may not read
             nodes = []
             unsure[f"its changes cannot be read: {error}"] = None
         files = tuple(node.effect for node in nodes if node.effect is not None)
         return Effects(files, tuple(hosts), tuple(processes), tuple(unsure), tuple(notes))
+
+    def _find_moved_link(self, nodes: Sequence[_Node]) -> str:
+        """Returns a file with several names of which the trial may have moved one; "" if there is none."""
+        gone = [node for node in nodes if node.status is not None and node.effect and node.effect.kind == "delete"]
+        linked = {
+            node.location.name: node.location.shown
+            for node in gone
+            if node.status and stat.S_ISREG(node.status.st_mode) and node.status.st_nlink > 1
+        }
+        for node in nodes if linked else ():
+            if node.effect is not None and node.effect.kind == "create" and node.effect.type == "file":
+                if node.location.name in linked:
+                    return linked[node.location.name]
+                if self._read_origin(node.source) is not None:
+                    return next(iter(linked.values()))
+        return ""
 
     def apply(self, paths: Collection[Path] | None = None) -> Effects:
         """Makes the changes in the real tree: all of them, or those of some paths. Returns what was made.
