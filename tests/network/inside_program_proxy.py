@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +80,15 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 class Bench:
     """Runs lines behind the gate, with a person who answers by the host."""
 
-    def __init__(self, workspace: Path, egress: Egress, **settings: Any) -> None:
+    def __init__(self, workspace: Path, egress: Egress, lines: Sequence[str] = RULES, **settings: Any) -> None:
         self.asked: list[str] = []
         self.scope = Scope(session_id="proxy", workspace=workspace)
-        self.executor = standard_executor([Bash(**settings)], policy=rules(*RULES), approve=self._answer, egress=egress)
+        self.executor = standard_executor([Bash(**settings)], policy=rules(*lines), approve=self._answer, egress=egress)
 
     async def _answer(self, request: PermissionRequest) -> Answer:
+        if request.effects is not None:
+            self.asked.append(request.effects.summary)
+            return Answer.ONCE
         self.asked.append(str(request.target))
         await asyncio.sleep(0.2 if "asked" in str(request.target) else 0)
         return Answer.ONCE if "asked" in str(request.target) else Answer.no("not that one")
@@ -125,6 +129,8 @@ async def scenarios(folder: Path) -> None:
     await plain.run(
         "many", f"for i in $(seq 40); do {curl} https://allowed.test/$i -o /dev/null & done; wait; echo done"
     )
+    tried = Bench(workspace, Egress(), [one for one in RULES if one != "allow execute"])
+    await tried.run("a trial", f"{curl} https://allowed.test/a -o fetched; {curl} https://denied.test/b")
     opened = Bench(workspace, Egress(), network=True)
     await opened.run("opened", f"{curl} https://other.test/a")
     await opened.run("opened, denied", f"{curl} https://denied.test/a")

@@ -129,6 +129,15 @@ def test_forty_programs_at_once_are_all_served(came):
     assert came["many"]["hits"] == {f"{PUBLIC}:443": 40}
 
 
+def test_the_hosts_that_a_trial_tried_are_among_its_effects(came):
+    found = came["a trial"]
+    assert found["hits"] == {f"{PUBLIC}:443": 1}
+    (summary,) = found["asked"]
+    assert "creates 1 file" in summary
+    assert "wanted 2 hosts" in summary
+    assert "deny network denied.test" in found["told"]
+
+
 def test_an_open_network_stays_open_for_hosts_that_no_rule_is_about(came):
     assert came["opened"]["output"].startswith("GET /a")
     assert came["opened"]["asked"] == []

@@ -213,7 +213,8 @@ async def _settle(ctx: ToolContext, gate: TrialGate, trial: Trial, result: ToolR
     layer = trial.layer
     assert layer is not None
     said = _find_output(result)
-    effects: Effects = await in_thread(lambda: layer.effects(said))
+    hosts = [f"{one['host']}:{one['port']}" for one in (result.data or {}).get("network", ())]
+    effects: Effects = await in_thread(lambda: layer.effects(said, hosts=hosts))
     if reason := _find_limit(effects):
         trial.discard()
         return await proceed(await gate.ask_outside(ctx, reason))
