@@ -195,7 +195,7 @@ class Scope(_HeldDirectories):
 
 
 class TrialNeeds(NamedTuple):
-    """What a trial run of a call needs to know of its tool.
+    """The settings of a tool that a trial run of its call needs.
 
     Args:
         sandbox: the sandbox that the tool wants for its program.

@@ -39,7 +39,7 @@ class TrackFiles(StepObject):
 
     @property
     def state(self) -> SessionState:
-        """What sessions read and changed."""
+        """Holds what sessions read and changed."""
         return self._state
 
     def applies(self, spec: ToolSpec) -> bool:
