@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from forge import Answer, Egress, PermissionRequest, Scope, ToolCall, rules
+from forge import Answer, Egress, PermissionRequest, Scope, ToolCall, ToolResult, rules
 from forge.network.program_secrets import ProgramSecret
 from forge.pipeline import standard_executor
-from forge.tools.bash import Bash
+from forge.tools.bash import Bash, BashOutput
 from tests.network import inside_namespace as world
 from tests.network.authority import Authority
 
@@ -83,7 +83,9 @@ class Bench:
     def __init__(self, workspace: Path, egress: Egress, lines: Sequence[str] = RULES, **settings: Any) -> None:
         self.asked: list[str] = []
         self.scope = Scope(session_id="proxy", workspace=workspace)
-        self.executor = standard_executor([Bash(**settings)], policy=rules(*lines), approve=self._answer, egress=egress)
+        self.executor = standard_executor(
+            [Bash(**settings), BashOutput()], policy=rules(*lines), approve=self._answer, egress=egress
+        )
 
     async def _answer(self, request: PermissionRequest) -> Answer:
         if request.effects is not None:
@@ -93,11 +95,19 @@ class Bench:
         await asyncio.sleep(0.2 if "asked" in str(request.target) else 0)
         return Answer.ONCE if "asked" in str(request.target) else Answer.no("not that one")
 
+    async def look(self, arguments: dict[str, Any]) -> ToolResult:
+        return await self.executor.execute(ToolCall("bash_output", arguments), self.scope)
+
     async def run(self, name: str, line: str, **arguments: Any) -> None:
         world.hits.clear()
         self.asked.clear()
         result = await self.executor.execute(ToolCall("bash", {"command": line, **arguments}), self.scope)
         data = result.data or {}
+        if "job_id" in data:
+            asked = {"id": data["job_id"], "wait": 20}
+            while (data := (await self.look(asked)).data or {}).get("running"):
+                pass
+            result = await self.look({**asked, "since": 0})
         said = {"output": data.get("output", result.for_llm), "told": result.for_llm, "exit": data.get("exit_code")}
         seen = {"network": data.get("network", []), "asked": list(self.asked), "hits": dict(world.hits)}
         sys.stdout.write(json.dumps({"name": name, **said, **seen}) + "\n")
@@ -128,6 +138,9 @@ async def scenarios(folder: Path) -> None:
     await plain.run("ways around", "python3 ways.py")
     await plain.run(
         "many", f"for i in $(seq 40); do {curl} https://allowed.test/$i -o /dev/null & done; wait; echo done"
+    )
+    await plain.run(
+        "background", f"{curl} https://allowed.test/a; {curl} https://denied.test/a; echo end", background=True
     )
     tried = Bench(workspace, Egress(), [one for one in RULES if one != "allow execute"])
     await tried.run("a trial", f"{curl} https://allowed.test/a -o fetched; {curl} https://denied.test/b")

@@ -129,6 +129,13 @@ def test_forty_programs_at_once_are_all_served(came):
     assert came["many"]["hits"] == {f"{PUBLIC}:443": 40}
 
 
+def test_a_background_job_is_held_to_the_rules_and_its_hosts_are_told(came):
+    found = came["background"]
+    assert "end" in found["told"]
+    assert found["hits"] == {f"{PUBLIC}:443": 1}
+    assert {one["host"]: "refused" in one for one in found["network"]} == {"allowed.test": False, "denied.test": True}
+
+
 def test_the_hosts_that_a_trial_tried_are_among_its_effects(came):
     found = came["a trial"]
     assert found["hits"] == {f"{PUBLIC}:443": 1}

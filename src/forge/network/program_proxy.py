@@ -50,6 +50,12 @@ LONGEST_HEAD = 64 * 1024  # bytes of a request's head, or of a TLS greeting
 HEAD_SECONDS = 60.0  # for the head of a request, or a TLS greeting, to come
 CONNECT_SECONDS = 30.0
 IDLE_SECONDS = 3_600.0  # without a byte either way
+PATIENCE = {  # settings of clients that would give up while a person is asked
+    "PIP_DEFAULT_TIMEOUT": "300",
+    "UV_HTTP_TIMEOUT": "300",
+    "CARGO_HTTP_TIMEOUT": "300",
+    "npm_config_fetch_timeout": "300000",
+}
 _PORTS = {"http": 80, "https": 443}
 _TLS_HANDSHAKE = 0x16
 _LINGER = 0.005  # seconds until the rest of a greeting may have come
@@ -105,7 +111,7 @@ class ProgramProxy:
         proxy = f"http://127.0.0.1:{PROXY_PORT}"
         names = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
         here = dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
-        found = {**dict.fromkeys(names, proxy), **here, "NODE_USE_ENV_PROXY": "1"}
+        found = {**dict.fromkeys(names, proxy), **here, "NODE_USE_ENV_PROXY": "1", **PATIENCE}
         if self._egress.ends_some_tls:
             from forge.network.session_authority import BUNDLE, BUNDLE_VARIABLES
 

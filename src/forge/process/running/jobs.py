@@ -71,6 +71,11 @@ class Job:
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
     @property
+    def network(self) -> tuple[Mapping[str, Any], ...]:
+        """The hosts that it tried so far, where rules limit them."""
+        return () if self._confined is None else self._confined.network
+
+    @property
     def runs(self) -> bool:
         return self._ended is None
 

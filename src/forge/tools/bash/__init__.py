@@ -262,6 +262,7 @@ def _job_data(job: Job) -> dict[str, Any]:
         "signal": job.signal,
         "duration": round(job.duration, 3),
         "sandbox": job.sandbox,
+        **({"network": [dict(one) for one in job.network]} if job.network else {}),
         **({"still_running": list(job.left)} if job.left else {}),
     }
 
