@@ -63,7 +63,9 @@ TURNS: list[Any] = [
         "call": "file_edit",
         "arguments": {"path": "parser.py", "old_text": 'line.split("=")', "new_text": 'line.split("=", 1)'},
     },
-    "Fixed: the line was split at every `=`, and values may contain `=`. It is split once now.",
+    "Fixed: the line was split at every `=`, and values may contain `=`. It is split **once** now:\n\n"
+    '```python\nname, value = line.split("=", 1)  # the value keeps its own\n```\n\n'
+    "| line | before | now |\n|---|---|---|\n| `a=b` | `a`, `b` | `a`, `b` |\n| `a=b=c` | an error | `a`, `b=c` |\n",
 ]
 
 
@@ -80,14 +82,14 @@ async def main(folder: Path, wanted: set[str], pages: set[str]) -> int:
             entered = await browser.new_context()
             page = await entered.new_page()
             await page.goto(link)
-            run = await _begin(page)
+            runs = await _begin(page)
             address, state = link.partition("/enter")[0], await entered.storage_state()
             for size, (width, height) in SIZES.items():
                 for scheme in ("light", "dark"):
                     looks: dict[str, Any] = {"color_scheme": scheme, "viewport": {"width": width, "height": height}}
                     context = await browser.new_context(storage_state=state, reduced_motion="reduce", **looks)
                     await context.route(re.compile("/api/(?!stream)"), partial(move_home, directory))
-                    for name, place in _places(run).items():
+                    for name, place in _places(*runs).items():
                         file = f"console-{name}-{size}-{scheme}.png"
                         if (not wanted or file in wanted) and (not pages or name in pages):
                             await _photograph(context, f"{address}/{place}", folder / file)
@@ -102,12 +104,14 @@ async def move_home(directory: str, route: Any) -> None:
     await route.fulfill(response=answer, body=(await answer.text()).replace(directory, "/home/ada"))
 
 
-def _places(run: str) -> dict[str, str]:
+def _places(run: str, other: str) -> dict[str, str]:
     return {
         "home": "#/",
         "approvals": "#/approvals",
         "runs": "#/runs",
         "run": f"#/runs/{run}",
+        "search": f"#/runs/{run}?find=split",
+        "compare": f"#/compare/{run}/{other}",
         "tools": "#/tools",
         "tool": "#/tools/file_edit",
         "policy": "#/policy",
@@ -119,8 +123,8 @@ def _places(run: str) -> dict[str, str]:
     }
 
 
-async def _begin(page: Any) -> str:
-    """Starts a run that ends and two that wait. Returns the one that has ended."""
+async def _begin(page: Any) -> list[str]:
+    """Starts a run that ends and two that wait. Returns the one that has ended, and one that waits."""
     begun: list[str] = []
     _write_past(Path(str(await _workspace(page))) / ".forge")
     _store_past(Path(str(await _workspace(page))) / ".forge" / "durable.db")
@@ -134,7 +138,7 @@ async def _begin(page: Any) -> str:
             await asked(page, "/api/overview")
             (Path(str(await _workspace(page))) / "parser.py").write_text(PARSER, encoding="utf-8")
     await asked(page, f"/api/runs/{begun[0]}/mark", {"verdict": "good", "note": "The smallest change that fixes it."})
-    return str(begun[0])
+    return begun[:2]
 
 
 def _write_past(folder: Path) -> None:

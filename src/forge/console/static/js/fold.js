@@ -257,6 +257,10 @@ const ADDING = {
         item.text = isSaid ? "" : event.text;
         fold.push(branch, item);
     },
+    run_marked(fold, branch, entry, event) {
+        const { verdict, note, by } = event;
+        fold.push(branch, { kind: "mark", n: entry.n, at: event.ts, text: note ?? "", verdict, by });
+    },
 };
 
 function unknown(fold, branch, entry, event) {

@@ -250,7 +250,7 @@ function stepView(step, named, isOtherResult) {
     return [
         h("p", {}, h("code", { class: "tool" }, name), " ", h("span", { class: "quiet" }, [state, duration(seconds)].filter(Boolean).join(" · "))),
         named.size ? [h("p", { class: "who" }, `Different arguments: ${[...named].join(", ")}`), valuesList(changed, { lines: 8 })] : h("p", { class: "quiet compare-given" }, briefArguments(given)),
-        isOtherResult || !named.size ? [h("p", { class: "who" }, isOtherResult ? "Different result" : "Result"), textBox(told, { lines: 6, label: `Result of ${name}` })] : null,
+        isOtherResult || !named.size ? [h("p", { class: "who" }, isOtherResult ? "Different result" : "Result"), told ? textBox(told, { lines: 6, label: `Result of ${name}` }) : h("p", { class: "quiet" }, "–")] : null,
         isObject && named.size ? h("details", {}, h("summary", { class: "quiet" }, "All arguments"), jsonBox(given)) : null,
     ];
 }

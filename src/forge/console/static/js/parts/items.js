@@ -50,6 +50,7 @@ function itemView(item, source) {
         return foldedItem(item, () => `Writing ${item.name} · ${amount(item.text.length)} characters`, unescaped);
     if (item.kind === "retry") return { element: retryLine(item) };
     if (item.kind === "shortened") return { element: shortenedLine(item) };
+    if (item.kind === "mark") return { element: markLine(item) };
     if (item.kind === "end") return { element: endLine(item) };
     const { event, ts, seq, session, agent, ...rest } = item.event;
     return { element: h("details", { class: "other" }, h("summary", {}, event), jsonBox(rest)) };
@@ -115,6 +116,12 @@ function endOfProse(text) {
     if (text.length <= LONGEST_PROSE) return text.length;
     const line = text.lastIndexOf("\n", LONGEST_PROSE);
     return line > LONGEST_PROSE / 2 ? line + 1 : LONGEST_PROSE;
+}
+
+function markLine(item) {
+    const words = item.verdict ? `Marked as ${item.verdict}` : "The mark was withdrawn";
+    const note = item.text ? textBox(item.text, { lines: 5, label: "Note" }) : null;
+    return h("div", { class: "end" }, `${words}${item.by ? ` by ${item.by}` : ""} · ${timeOfDay(item.at)}`, note);
 }
 
 function endLine(item) {
