@@ -421,6 +421,8 @@ def test_the_difference_is_that_since_the_session_began(workspace, begin):
     with begin("Unused.", flags=("--yes", "--session", "s")) as terminal:  # opened again
         terminal.wait(READY)
         terminal.press("/diff", ENTER).wait("-one\n", "+two\n", "+b\n", READY)
+        shown = terminal.press("/help", ENTER).wait("/undo", READY)
+        assert " ".join(shown.split()).count("opens another session /session") == 1  # words are whole, also at the edge
         terminal.press("/undo", ENTER).wait("b.txt removed", READY)
         terminal.press("/undo", ENTER).wait("a.txt restored", READY)
         terminal.press("/diff", ENTER).wait("No file differs", READY)

@@ -25,7 +25,7 @@ from forge.cli.running.tool_names import describe_permissions
 from forge.cli.terminal.exit_codes import Ending
 from forge.cli.terminal.keyboard import Keyboard, is_in_front
 from forge.cli.terminal.output import as_ascii
-from forge.cli.terminal.print_result import as_text, clip, harmless, table_lines
+from forge.cli.terminal.print_result import as_text, clip, harmless, table_lines, wrap
 from forge.core.arguments.names import near
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 
 HISTORY = "history"
+BREAK = "    "  # before the rest of a line that was broken
 NEWEST = 20  # sessions that are listed
 PROMPT = re.compile(r"/[A-Za-z][\w-]*:\S+")  # a prompt of an MCP server
 
@@ -430,7 +431,18 @@ def attach_named(text: str, scope: Scope) -> str | Message:
 
 
 def _print_note(text: str) -> None:
-    click.echo(as_ascii(text) if sys.stderr.isatty() else text, err=True)
+    """Prints lines; on a terminal they break between words, and what follows a break is indented."""
+    if sys.stderr.isatty():
+        text = as_ascii("\n".join(_fit_note(line) for line in text.split("\n")))
+    click.echo(text, err=True)
+
+
+def _fit_note(line: str) -> str:
+    if "\x1b" in line:  # a diff, whose lines stay as they are
+        return line
+    first, *_ = wrap(line, shutil.get_terminal_size().columns - 1)
+    rest = wrap(line[len(first) :], shutil.get_terminal_size().columns - 1 - len(BREAK))
+    return "\n".join([first, *(f"{BREAK}{part}" for part in rest if part)])
 
 
 # Prompts of MCP servers as commands of the chat: `/server:prompt name=value`.

@@ -333,8 +333,13 @@ class ForPeople:
         if not result.is_error and (depth or is_shown or result.silent):
             return lines  # a sub-agent's report has the results of its calls
         changed = summarise_diff(result)
-        if changed and question is not None and question.preview.strip() == result.for_user.strip():
+        seen = question.preview.strip() if question is not None else ""
+        if changed and seen == result.for_user.strip():
             return lines
+        if seen and not changed and result.for_user.rstrip().endswith(seen):  # the question has shown this part
+            event = replace(
+                event, result=replace(result, for_user=result.for_user.rstrip().removesuffix(seen).rstrip())
+            )
         indent = 2 * depth + 2
         for one in changed or self._body(event, what):
             style = _colour(one) if changed else DIM
