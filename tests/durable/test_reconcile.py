@@ -15,6 +15,7 @@ import pytest
 
 import forge.durable.engine.reconcile as reconciling
 from forge import Agent, Reconciled, Tool, ToolCall, ToolContext, ToolResult, tool
+from forge.core.errors import ErrorKind
 from forge.core.messages import Message
 from forge.durable.engine.reconcile import describe_intent
 from forge.durable.engine.start_segments import Starter
@@ -26,7 +27,8 @@ from forge.openapi import openapi
 from forge.permissions.gate import nobody
 from forge.permissions.questions import Answer, PermissionRequest, approve_all
 from forge.pipeline import standard_steps
-from tests.durable.working import ended, rested, script, working
+from forge.workspace.state.store import StoreError
+from tests.durable.working import begun, ended, rested, script, told, working
 from tests.network.serving import Reply, serving
 
 THIS = "this"  # the process of the test
@@ -289,3 +291,47 @@ def test_an_intent_is_renewed_only_by_the_attempt_that_runs_the_segment(store: R
     assert store.record_intent("r", 1, "third", "t", {"arguments": "x"}, "second") == "repeated"
     assert store.record_intent("r", 1, "third", "t", {"arguments": "x"}, "first") == "recorded"
     assert store.record_intent("r", 1, "third", "t", {"arguments": "x"}, "first") == "recorded", "a lost reply"
+
+
+@pytest.mark.parametrize("begins", [False, True], ids=["intent fails", "call begins"])
+async def test_a_call_is_open_in_this_process_only_once_it_begins(
+    sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begins: bool
+) -> None:
+    reached = asyncio.Event()
+    attempts = 0
+
+    @tool(permissions={"write"}, reconcile=_not_done, isolate=False)
+    async def send(to: str) -> str:
+        """Transfer money."""
+        if attempts == 1:
+            reached.set()
+            await asyncio.Event().wait()
+        return f"sent to {to}"
+
+    call = ToolCall("send", {"to": "ada"}, f"send {begins}")  # its own id: one that began stays open in this process
+    agent = Agent(script(call, "over"), tools=[send], approve=approve_all)
+    async with working(sqlite, agent, tmp_path) as worker:
+        record = worker.store.record_intent
+        loop = asyncio.get_running_loop()
+
+        def lose_reply(*given: Any) -> Any:
+            nonlocal attempts
+            attempts += 1
+            found = record(*given)
+            if attempts == 1 and not begins:
+                loop.call_soon_threadsafe(reached.set)
+                raise StoreError("the connection broke at the commit", ErrorKind.SYSTEM)
+            return found
+
+        monkeypatch.setattr(worker.store, "record_intent", lose_reply)
+        await begun(worker)
+        await asyncio.wait_for(reached.wait(), 60)
+        if begins:
+            worker.attempts["r"].abandon()
+        while worker.engine.list_running():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        for _ in range(2):  # a segment is forgotten if two checks find it so
+            await asyncio.to_thread(worker.engine.requeue_forgotten)
+        assert (await ended(worker)).status == "finished"
+        (said,) = told(worker)
+        assert ("may still be running it" if begins else "sent to ada") in said

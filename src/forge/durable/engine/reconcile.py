@@ -110,19 +110,21 @@ thread cannot be stopped.
 
 
 @contextmanager
-def track_call(attempt: Attempt, ctx: ToolContext) -> Iterator[OpenCall]:
+def note_open_call(attempt: Attempt, ctx: ToolContext) -> Iterator[OpenCall]:
     """Notes as long as a call may run in this process, also after its attempt was given up."""
-    tracked = OpenCall((attempt.run.id, attempt.run.segment, ctx.call.id), attempt.token)
+    noted = OpenCall((attempt.run.id, attempt.run.segment, ctx.call.id), attempt.token)
     if not cast(Tool, ctx.tool).reconciles:
-        yield tracked
+        yield noted
         return
-    calls = _open_calls.setdefault(tracked.key, set())
-    calls.add(tracked.token)  # before its intent is stored: another attempt may see the intent at once
-    yield tracked  # an exception from outside leaves it open
-    if tracked.has_ended:
-        calls.discard(tracked.token)
-        if not calls and _open_calls.get(tracked.key) is calls:
-            del _open_calls[tracked.key]
+    calls = _open_calls.setdefault(noted.key, set())
+    calls.add(noted.token)  # before its intent is stored: another attempt may see the intent at once
+    try:
+        yield noted
+    finally:
+        if not noted.may_run:
+            calls.discard(noted.token)
+            if not calls and _open_calls.get(noted.key) is calls:
+                del _open_calls[noted.key]
 
 
 @dataclass(slots=True, eq=False)
@@ -131,12 +133,16 @@ class OpenCall:
 
     key: CallKey
     token: str
-    has_ended: bool = False
+    may_run: bool = False  # it has begun, and may not have ended
+
+    def begin(self) -> None:
+        """Notes that the call begins. An exception from outside does not end it."""
+        self.may_run = True
 
     def end(self, result: ToolResult) -> ToolResult:
         """Returns the result. A call that ran out of time, or continues in the background, has not ended with it."""
         is_late = result.failure is not None and result.failure.kind in (ErrorKind.TIMEOUT, ErrorKind.CANCELLED)
-        self.has_ended = not is_late and not result.pending
+        self.may_run = is_late or result.pending
         return result
 
 

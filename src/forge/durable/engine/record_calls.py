@@ -31,7 +31,7 @@ from forge.durable.engine.reconcile import (
     explain_unknown,
     find_completed,
     has_same_arguments,
-    track_call,
+    note_open_call,
     unknown_result,
 )
 from forge.durable.engine.scripts import StoredJournals, is_spilled
@@ -135,12 +135,13 @@ class RecordedExecutor(ToolExecutor):
         call = ctx.call
         if isinstance(ctx.tool, KeepsJournal) or self._may_be_repeated(call) or gate_of(ctx).trial is not None:
             return await proceed(ctx)  # a trial changes nothing; `begin_call` stores the intent to apply its effects
-        with track_call(self.attempt, ctx) as tracked:
+        with note_open_call(self.attempt, ctx) as noted:
             is_part = isinstance(call, InnerCall) and call.parent in self._begun  # of a call whose intent is stored
             if call.id not in self._begun and not is_part and not await self._store_intent(ctx):
-                return tracked.end(unknown_result(call, "ran"))
+                return unknown_result(call, "ran")
             self._begun.add(call.id)
-            return tracked.end(await proceed(ctx))
+            noted.begin()
+            return noted.end(await proceed(ctx))
 
     async def begin_call(self, ctx: ToolContext) -> bool:
         """Stores that the effects of a trial run are about to be applied. Returns False if an earlier attempt did."""
