@@ -118,3 +118,49 @@ async def test_without_a_model_or_a_token_nothing_is_repeated(workspace):
         await console.post("/api/sessions/talk/fork", {"upto": 1}, 201)
         console.client.headers.pop("x-forge-token")
         assert (await console.client.post("/api/sessions/talk/fork", json={"upto": 1})).status_code == 403
+
+
+def allowing(workspace) -> str:
+    (workspace / "rules.txt").write_text("allow write\n")
+    return str(workspace / "rules.txt")
+
+
+async def test_a_session_is_rewound_after_its_preview_and_back_again(workspace):
+    turns = (call("file_write", path="b.txt", content="two\n"), "Done.")
+    async with running_console(workspace, model=script(workspace, *turns), policy=allowing(workspace)) as console:
+        begun = (await console.post("/api/runs", {"prompt": "write it", "session": "talk"}, 201))["run"]["id"]
+        await console.run_is(begun, "finished")
+        await console.get("/api/sessions/talk")
+        path = "/api/sessions/talk/rewind"
+        told = await console.post(path, {"turn": 0})
+        assert (told["is_done"], told["problem"], told["effects"]["summary"]) == (False, "", "deletes 1 file")
+        assert "-two" in told["diff"]
+        listed = await console.get("/api/sessions/talk/turns")
+        assert [one["files"] for one in listed["turns"]] == [["b.txt"], []]
+        assert listed["is_rewound"] is False
+        assert (await console.post(path, {"turn": 0, "write": True}, 400))["error"]["next"]
+        assert (await console.post(path, {"turn": True}, 400))["error"]["next"]
+        assert (await console.post(path, {"turn": 0, "write": True, "expect": "another"}, 409))["error"]["next"]
+        assert (workspace / "b.txt").read_text() == "two\n"
+        assert (await console.post(path, {"turn": 0, "write": True, "expect": told["digest"]}))["is_done"]
+        assert not (workspace / "b.txt").exists()
+        assert (await console.get("/api/sessions/talk/messages"))["messages"] == []
+        assert (await console.get("/api/sessions/talk/turns"))["is_rewound"] is True
+        back = await console.post(path, {"turn": None})
+        await console.post(path, {"turn": None, "write": True, "expect": back["digest"]})
+        assert (workspace / "b.txt").read_text() == "two\n"
+        log = (workspace / ".forge" / "audit.ndjson").read_text()
+        assert log.count('"session_rewound"') == 2
+
+
+async def test_a_session_whose_file_somebody_changed_is_not_rewound(workspace):
+    turns = (call("file_write", path="b.txt", content="two\n"), "Done.")
+    async with running_console(workspace, model=script(workspace, *turns), policy=allowing(workspace)) as console:
+        begun = (await console.post("/api/runs", {"prompt": "write it", "session": "talk"}, 201))["run"]["id"]
+        await console.run_is(begun, "finished")
+        (workspace / "b.txt").write_text("mine\n")
+        told = await console.post("/api/sessions/talk/rewind", {"turn": 0})
+        assert "b.txt" in told["problem"]
+        body = {"turn": 0, "write": True, "expect": told["digest"]}
+        assert (await console.post("/api/sessions/talk/rewind", body, 409))["error"]["next"]
+        assert (workspace / "b.txt").read_text() == "mine\n"

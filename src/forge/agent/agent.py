@@ -774,7 +774,7 @@ class Agent(Generic[OutputT, DepsT]):
 
     @property
     def _file_state(self) -> SessionState:
-        """What its sessions read and changed."""
+        """The record of files that its sessions read and changed."""
         return next((one.state for one in self.steps if isinstance(one, TrackFiles)), None) or SessionState()
 
     def _may_change_files(self, name: str) -> bool:

@@ -76,7 +76,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """What a rewind changes; or has changed, if `is_done`.
+    """A planned rewind of a session; or one that was made, if `is_done`.
 
     Args:
         session: the session.

@@ -282,7 +282,7 @@ class RewindRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConversationCut:
-    """Where a conversation is cut, and what follows then."""
+    """A cut of a conversation, with the messages that are added after it."""
 
     turn: int
     position: int

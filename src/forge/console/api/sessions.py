@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
 from typing import Any
 
+from forge.agent.rewind import Rewind
 from forge.agent.session import SessionInfo
 from forge.console.api.requests import ApiRequest, Events
 from forge.console.console_state import ConsoleState
 from forge.console.event_entries import build_entry, join_pieces
 from forge.console.response_shapes import message_shape, run_shape
-from forge.core.errors import ToolError
+from forge.core.activity import ActivityStream
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.events import SessionRewound
+from forge.core.execution.threads import in_thread
+from forge.project.runs.durable_runs import check_runs_are_over
+from forge.project.runs.project_worker import log_events
 from forge.project.runs.sessions import session_store
+
+log = logging.getLogger(__name__)
 
 MOST_SESSIONS = 500  # sessions of a list
 MOST_EVENTS = 5_000
@@ -73,6 +83,49 @@ def show_session_messages(console: ConsoleState, request: ApiRequest) -> dict[st
         messages = sessions.show(name).messages
     shown_messages = [message_shape(console, one) for one in messages[-MOST_MESSAGES:]]
     return {"messages": shown_messages, "left_out": max(0, len(messages) - MOST_MESSAGES)}
+
+
+async def show_session_turns(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
+    """Lists the turns of a session, with the files that each changed, and whether a rewind can be taken back."""
+    name = request.path["name"]
+    if await in_thread(lambda: _is_demo(console, name)):
+        return {"turns": [], "is_rewound": False}
+    with session_store(console.workspace) as sessions:
+        turns = await console.agent.list_turns(name, store=sessions)
+        rewinds = (await in_thread(lambda: sessions.read_history(name)))[2]
+    return {"turns": [one.as_json() for one in turns[-MOST_MESSAGES:]], "is_rewound": bool(rewinds)}
+
+
+async def rewind_session(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
+    """Tells what a rewind would change; with `write` it is made, if it still has the digest `expect`."""
+    name, turn = request.path["name"], request.body.get("turn")
+    if turn is not None and (isinstance(turn, bool) or not isinstance(turn, int)):
+        raise ToolError("turn must be the number of a turn, or null", ErrorKind.VALIDATION, "null takes back a rewind.")
+    expect, writes = request.body_text("expect", needed=False, most=100), request.body.get("write") is True
+    if writes and not expect:
+        hint = "Ask without write first, and send the digest of the answer as expect."
+        raise ToolError("a rewind needs its preview", ErrorKind.VALIDATION, hint)
+    await in_thread(lambda: check_runs_are_over(console.configuration, console.workspace, name))
+    with session_store(console.workspace) as sessions:
+        found = await console.agent.rewind(name, turn, store=sessions, preview=not writes, expect=expect)
+    if writes:
+        await in_thread(lambda: _log_rewind(console.workspace, found))
+        console.hub.tell("sessions")
+    shape = found.as_json()
+    return {**shape, "diff": console.secrets.mask_all(shape["diff"]), "problem": "; ".join(found.conflicts)}
+
+
+def _log_rewind(workspace: Path, done: Rewind) -> None:
+    """Writes a rewind to the log of events."""
+    activity = ActivityStream()
+    try:
+        stop = log_events(workspace, activity)
+    except (OSError, ValueError) as error:
+        log.warning("the rewind of %s is not in the log of events: %s", done.session, error)
+        return
+    files = tuple(one.shown for one in done.effects.files)
+    activity.emit(SessionRewound(done.turn, done.removed, done.restored, files, session=done.session))
+    stop()
 
 
 def _is_demo(console: ConsoleState, name: str) -> bool:

@@ -15,6 +15,7 @@ import { badge, runState } from "../parts/marks.js";
 import { notify, say } from "../parts/notices.js";
 import { replayBar } from "../parts/replay.js";
 import { runSearch } from "../parts/run_search.js";
+import { turnList } from "../parts/turns.js";
 import { waterfallPanel } from "../parts/waterfall.js";
 import { redraw } from "../redraw.js";
 import { address, nameTab, note } from "../router.js";
@@ -350,6 +351,7 @@ export function runView({ place, base, id, where, step, find, scope, hasFiles, i
             ["Messages", () => messages(base, repeatMessage)],
             ["Details", () => (run ? jsonBox(withoutLong(run)) : h("p", { class: "quiet" }, "There are no more details."))],
         ];
+        if (session && !session.is_demo) views.push(["Turns", () => turnList(session.name)]);
         if (run?.files.length) views.push([`Files (${run.files.length})`, () => fileList(run.files)]);
         fill(morePanel.lastElementChild, tabs(views, "More about this run"));
     }
