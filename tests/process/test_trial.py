@@ -367,7 +367,10 @@ ANOTHER_USER = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 CONTAINER = ("unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc")
 
 
-@pytest.mark.parametrize("become", [ANOTHER_USER, CONTAINER, (*ANOTHER_USER, *CONTAINER)])
+@pytest.mark.parametrize(
+    "become",
+    [ANOTHER_USER, *(pytest.param(one, marks=pytest.mark.slow) for one in (CONTAINER, ANOTHER_USER + CONTAINER))],
+)
 def test_another_user_and_a_container_have_a_layer_or_say_why_not(tmp_path: Path, become: tuple[str, ...]) -> None:
     folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
     env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
