@@ -207,6 +207,9 @@ async def test_what_a_layer_cannot_do_is_recognised_and_nothing_is_touched(works
     layer, effects, done = await try_line(workspace, line)
     assert any(UNSURE[line] in reason for reason in effects.unsure), (effects.unsure, done.output)
     assert not effects.is_empty
+    if "hardlink different" not in line:  # which only the output tells
+        with pytest.raises(ToolError, match="nothing was applied"):
+            layer.apply()
     layer.discard()
     assert tree(workspace, times=True) == before
 

@@ -51,6 +51,7 @@ _LINKED = 1024 * 1024  # bytes of a file that is moved by a hard link instead of
 _SYNCED_ONE_BY_ONE = 100  # files; more are synced together, with everything on the disk
 _PIECE = 1024 * 1024
 _FREE = 64 * 1024 * 1024  # bytes left on a disk that counts as full
+_LONGEST_STEP = 0.05  # seconds
 _CLONE = 0x40049409  # ioctl FICLONE
 _NAME = re.compile(r"[0-9a-f]{32}")
 _GONE = "gone-"
@@ -198,14 +199,21 @@ class TrialLayer:
         All or nothing: raises `ToolError` if someone changed one of the paths since the trial began, or if something
         cannot be written. Then nothing is changed, and the layer is still there.
         """
+        unsure: dict[str, None] = {}
         try:
-            tops = self._scan({}, {})
+            tops = self._scan(unsure, {})
         except OSError as error:
             raise ToolError(
                 f"the trial's changes cannot be read, so nothing was applied: {error}",
                 ErrorKind.SYSTEM,
                 "Run the line outside a trial, after asking the person.",
             ) from error
+        if unsure:
+            raise ToolError(
+                f"a direct run may do something else, so nothing was applied: {next(iter(unsure))}",
+                ErrorKind.VALIDATION,
+                "Run the line outside a trial, after asking the person.",
+            )
         chosen = None if paths is None else {str(path) for path in paths}
         nodes = [node for top in tops for node in top.walk() if node.effect is not None]
         wanted = [node for node in nodes if chosen is None or str(node.location.path) in chosen]
@@ -886,6 +894,8 @@ def open_layer(workspace: Path, roots: Iterable[Path], how: str, place: Path) ->
     folder = place / secrets.token_hex(16)
     tops = _outermost(os.path.realpath(root) for root in roots)
     try:
+        if _free_bytes(place) < _FREE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.mkdir(folder, 0o700)
         for number, root in enumerate(tops):
             _make_upper(folder / str(number), root, how)
@@ -950,14 +960,17 @@ def _make_upper(folder: Path, root: str, how: str) -> None:
 
 
 def _stamp(folder: Path) -> int:
-    """Returns the time as the file system counts it. Later changes have a later time, or this one.
+    """Returns the time as the file system counts it: all earlier changes have an earlier time, and no later one has.
 
-    To look at a time before it changes makes newer kernels count exactly; older ones count in steps of some
-    milliseconds.
+    Newer kernels count exactly, once someone has looked at a time; older ones in steps of some milliseconds, so that
+    this waits for the next step.
     """
-    os.lstat(folder)
-    os.chmod(folder, 0o700)
-    return os.lstat(folder).st_ctime_ns
+    first, until = os.lstat(folder).st_ctime_ns, time.monotonic() + _LONGEST_STEP
+    while True:
+        os.chmod(folder, 0o700)
+        now = os.lstat(folder).st_ctime_ns
+        if now > first or time.monotonic() > until:
+            return now
 
 
 def _free_bytes(folder: Path) -> int:
