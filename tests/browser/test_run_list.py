@@ -14,6 +14,7 @@ from forge.durable.store.tables import runs as run_table
 from forge.evaluation import read_cases
 from forge.workspace.state import state_directory
 from tests.browser.conftest import call
+from tests.browser.test_looks import axe_findings
 from tests.console.test_run_list import stored
 
 pytestmark = pytest.mark.browser
@@ -193,3 +194,35 @@ async def test_trends_are_shown_by_agent_model_tool_and_user_with_a_table_beneat
     await page.get_by_label("Agent", exact=True).select_option("ops")
     await expect(page.get_by_role("img", name=re.compile("^Run duration.* p50: today 7.0 s,"))).to_be_visible()
     assert await page.title() != "owned"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (360, "dark")])
+async def test_axe_finds_nothing_in_a_selection_its_dialogs_and_open_tables(own_console, tabs, width, scheme):
+    console = tabs.console = own_console()
+    waits = console.begin("write it", call("file_write", path="a.txt", content="x"), "Done.")
+    console.question(waits)
+    done = console.begin("say", "Hi.")
+    console.run_is(done, "finished")
+    console.post(f"/api/runs/{done}/mark", {"verdict": "bad", "note": "too short"})
+    late = {"reason": "error", "error": {"kind": "timeout", "message": "late"}}
+    store(console, stored("late", time.time(), status="failed", failure="timeout", model="m:small", result=late))
+    found = {}
+    page = await tabs.open("#/runs", fresh=True, width=width, color_scheme=scheme)
+    await expect(rows_of(page)).to_have_count(3)
+    for name in ("say", "late", "write it"):
+        await page.get_by_role("checkbox", name=f"Select {name}").check()
+    if width < 861:
+        await page.locator(".more-filters > summary").click()
+    found["selection"] = await axe_findings(page)
+    for words in ("Approve 1…", "Mark 2…", "Delete 2…"):
+        await page.get_by_role("button", name=words).click()
+        await expect(page.get_by_role("dialog")).to_be_visible()
+        found[words] = await axe_findings(page)
+        await page.keyboard.press("Escape")
+    await page.goto(f"{console.address}/#/trends")
+    await page.get_by_label("Cost as a table").click()
+    await page.get_by_label("Questions as a table").click()
+    found["trends"] = await axe_findings(page)
+    assert await page.evaluate("document.documentElement.scrollWidth") <= width
+    assert not {place: one for place, one in found.items() if one}
