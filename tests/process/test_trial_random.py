@@ -95,7 +95,7 @@ async def test_a_few_random_lines_are_the_same_or_recognised(tmp_path: Path, how
     if how and (why := try_way(how, tmp_path)):
         pytest.skip(f"NOT TESTED: {how} cannot be used here: {why}")
     found = [await compare(tmp_path, seed, how) for seed in range(3 if how else 6)]
-    assert found.count("same") >= 2, found
+    assert found.count("same") >= (1 if how else 3), found
 
 
 @pytest.mark.slow
