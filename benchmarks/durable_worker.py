@@ -95,11 +95,11 @@ async def main(url: str, directory: Path) -> None:
     if "--idle" in sys.argv:
         engine.BUSY_FOR = 0.2  # as if the last run had ended long ago
     worker = Worker(url, [subject(directory)], WorkerSettings(version=VERSION))
-    worker.engine.take(False)
+    worker.engine.set_claiming(False)
     async with worker:
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
-        worker.engine.take(True)
+        worker.engine.set_claiming(True)
         worker.engine.wake()
         await asyncio.to_thread(sys.stdin.read)
 

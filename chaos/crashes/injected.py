@@ -30,7 +30,7 @@ from forge.core.result import Reconciled
 from forge.core.tool import tool
 from forge.durable.engine import reconcile
 from forge.durable.engine.agents import prepare_for_worker
-from forge.durable.engine.attempt import current
+from forge.durable.engine.attempt import current_attempt
 from forge.durable.engine.engine import make_context
 from forge.durable.engine.segment import perform
 from forge.durable.engine.start_segments import Starter
@@ -60,7 +60,7 @@ class Storm:
         self.crashes = 0
         self.points: Counter[str] = Counter()  # by name: where attempts crashed
         self._starter = Starter(store)
-        assert self._starter.client  # makes the engine's tables
+        self._starter.prepare_engine()
         self._passed: dict[str, int] = {}  # points of an attempt so far
         self._at: dict[str, int] = {}  # the point at which it crashes
         self.planned = 0  # for the next attempt; 0: none
@@ -68,7 +68,7 @@ class Storm:
 
     def point(self, name: str) -> None:
         """Crashes here, if it is the turn of this point. A dead attempt never gets further."""
-        running = current.get()
+        running = current_attempt.get()
         if running is None:
             return
         token = running.token
@@ -209,7 +209,7 @@ def _trust_the_system(connection: Any, record: Any) -> None:
 
 
 def _mark_attempt() -> str:
-    running = current.get()
+    running = current_attempt.get()
     assert running is not None
     return running.token
 

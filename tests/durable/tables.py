@@ -14,7 +14,7 @@ def make_tables(url: str) -> None:
     """Make the tables of Forge and of its engine, as the first process that uses a database does."""
     with RunStore(url) as store:
         starter = Starter(store)
-        assert starter.client
+        starter.prepare_engine()
         starter.close()
         store.database.checkpoint()
 

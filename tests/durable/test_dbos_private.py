@@ -226,7 +226,7 @@ async def test_it_takes_the_threads_of_the_loop_and_they_are_renewed(sqlite: str
 
 def test_the_table_of_steps_has_the_columns_that_are_written_and_read(database: str) -> None:
     with RunStore(database) as store, closing(Starter(store)) as starter:
-        assert starter.client  # makes the tables
+        starter.prepare_engine()
         schema = None if store.database.is_sqlite else "dbos"
         inspector = sa.inspect(store.engine)
         columns = {one["name"]: one for one in inspector.get_columns("operation_outputs", schema)}

@@ -244,7 +244,7 @@ async def test_a_pickle_in_the_database_is_never_loaded(sqlite: str, tmp_path: P
     with Runs(sqlite) as runs:
         runs.submit("go", run_id="r", version="0")
         runs.store.begin("r", 1, "an earlier try")
-        assert runs._starter.client  # makes the engine's tables
+        runs._starter.prepare_engine()
         with runs.store.engine.begin() as connection:
             connection.execute(
                 sa.text(
@@ -282,7 +282,7 @@ async def replayed(
 
     new = NewRun(id=run_id, version="0", prompt="go", messages=(Message("user", "go"),))
     run = await asyncio.to_thread(worker.store.create, new)
-    worker.engine.take(False)
+    worker.engine.set_claiming(False)
     await worker.engine.context.start_segment(run)
     with worker.store.engine.begin() as connection:
         for number, (name, value) in enumerate(names, 1):
@@ -296,7 +296,7 @@ async def replayed(
     await asyncio.to_thread(worker.store.begin_attempt, run_id, 1, "an earlier try", "earlier")
     for call in intents:
         await asyncio.to_thread(worker.store.record_intent, run_id, 1, "earlier", call)
-    worker.engine.take(True)
+    worker.engine.set_claiming(True)
     worker.engine.wake()
 
 
@@ -509,7 +509,7 @@ class Slow:
 async def test_a_slow_database_makes_nobody_hold_all_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_events, "MOST_WAITING", 1_000_000)
     store: Any = Slow()
-    taking = record_events.Recorder(("r", 1), record_events.EventWriter(store))
+    taking = record_events.EventRecorder(("r", 1), record_events.EventWriter(store))
     call = ToolCall("bash", {}, "b" * 400)
     for _ in range(20_000):
         await taking.take(ToolOutput(call, "x" * 100))
@@ -653,7 +653,7 @@ async def test_events_that_cannot_be_stored_are_tried_again_after_a_pause_howeve
         return add(batch)
 
     monkeypatch.setattr(store, "add_events_of", away)
-    subject = record_events.Recorder((run.id, 1), record_events.EventWriter(store))
+    subject = record_events.EventRecorder((run.id, 1), record_events.EventWriter(store))
     while len(tried) < 2:
         await subject.take(TextDelta("x"))
         await asyncio.sleep(0.001)

@@ -20,7 +20,7 @@ from tests.durable.working import engine_of
 @pytest.fixture
 def starter(store: RunStore) -> Iterator[Starter]:
     starter = Starter(store)
-    assert starter.client  # makes the engine's tables
+    starter.prepare_engine()
     yield starter
     starter.close()
 

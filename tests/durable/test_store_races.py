@@ -130,7 +130,7 @@ def test_the_engines_tables_are_made_as_a_whole_or_not_at_all(
     with monkeypatch.context() as broken, RunStore(empty_sqlite) as store, closing(Starter(store)) as starter:
         broken.setattr(_sys_db_sqlite, "sqlite_migrations", [*sqlite_migrations[:3], "NONSENSE"])
         with pytest.raises(StoreError, match="syntax error"):
-            _ = starter.client
+            starter.prepare_engine()
         assert not any("workflow" in name for name in sa.inspect(store.engine).get_table_names())
     with RunStore(empty_sqlite) as store, closing(Starter(store)) as starter:
         assert starter.client.list_workflows() == []

@@ -220,10 +220,10 @@ async def test_a_run_that_was_begun_too_often_fails_in_words(
         for name, tries in (("last", MOST_TRIES - 1), ("late", MOST_TRIES)):
             run = store.create(NewRun(id=name, version="0", messages=(Message("user", "go"),)))
             store.begin(name, 1, "the dead one")
-            worker.engine.take(False)
+            worker.engine.set_claiming(False)
             await worker.engine.context.start_segment(run)
             _tries(store, name, tries)
-        worker.engine.take(True)
+        worker.engine.set_claiming(True)
         assert (await ended(worker, "last")).status == "finished"
         run = await ended(worker, "late")
         assert run.result is not None

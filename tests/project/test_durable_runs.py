@@ -19,7 +19,7 @@ from forge.core.registry import ToolRegistry
 from forge.core.spec import Permission
 from forge.core.tool import tool
 from forge.durable.engine.agents import find_agent
-from forge.durable.engine.attempt import Attempt, current
+from forge.durable.engine.attempt import Attempt, current_attempt
 from forge.durable.engine.queues import QueueLimits
 from forge.durable.store import RunStore
 from forge.durable.store.rows import INITIAL_MESSAGES, NewRun, Outcome, Question, RunInfo
@@ -211,11 +211,11 @@ def store(tmp_path):
 
 async def said(provider: Any, run: RunInfo, store: RunStore, *messages: Message) -> str:
     home: Any = Home(store)
-    token = current.set(Attempt(run, home))
+    token = current_attempt.set(Attempt(run, home))
     try:
         parts = [part async for part in provider.stream(ModelRequest(messages=list(messages), tools=[]))]
     finally:
-        current.reset(token)
+        current_attempt.reset(token)
     last = parts[-1]
     assert isinstance(last, Message)
     return last.text
@@ -252,14 +252,14 @@ async def test_yes_is_said_to_the_run_that_it_is_for_and_to_those_it_started(tmp
         run = store.begin(name, 1, Home.worker)
         assert run is not None
         home: Any = Home(store)
-        token = current.set(Attempt(run, home))
+        token = current_attempt.set(Attempt(run, home))
         try:
             answer = await ask_approver(approve, request)
             kinds.append(answer.by if isinstance(answer, Answer) else str(answer))
         except ToolError as error:
             kinds.append(type(error).__name__)
         finally:
-            current.reset(token)
+            current_attempt.reset(token)
     assert kinds == ["--yes", "--yes", "Waiting", "Waiting"]
 
 

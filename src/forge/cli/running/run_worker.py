@@ -125,9 +125,9 @@ class _LogFormatter(logging.Formatter):
     """Collects what a line says. What is not said about a record comes from the run that works right now."""
 
     def fields_of(self, record: logging.LogRecord) -> dict[str, str]:
-        from forge.durable.engine.attempt import current  # an extra: asked for by the command
+        from forge.durable.engine.attempt import current_attempt  # an extra: asked for by the command
 
-        attempt = current.get()
+        attempt = current_attempt.get()
         run = attempt.run if attempt is not None else None
         about = {"run": run.id, "session": run.session or run.id} if run is not None else {}
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")

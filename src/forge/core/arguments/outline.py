@@ -194,7 +194,10 @@ def outline(schema: JsonSchema, branches: Branches = "every") -> Outline:
 
 
 def flatten_schema(schema: JsonSchema, branches: Branches = "every") -> JsonSchema:
-    """Returns one flat object schema with the same parameters, only for display, never for checks."""
+    """Returns one flat object schema with the parameters of these branches; the schema itself if it is flat.
+
+    It is for display, for examples and for the names that repairs know, never for checks: it allows more.
+    """
     if is_flat(schema) and set(schema.get("required") or ()) <= (schema.get("properties") or {}).keys():
         return schema
     found = outline(schema, branches)

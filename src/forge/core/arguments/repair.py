@@ -29,7 +29,7 @@ MOST_RENAMED = 100  # keys; with more, their meaning is not clear
 MOST_NOTES = 20  # about the repairs of one call
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,4000}(?:\.(?:00?|0{4,20}))?")  # 1.000 may be a thousand
-_LONGEST_WHOLE = 10**1_000  # Python refuses to write longer ones
+_LONGEST_WHOLE = 10**1_000  # far below the 4,300 digits from which Python refuses to write a number
 _SEVERAL = re.compile(r"[,;\n]")  # may separate items
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,3})?")
 

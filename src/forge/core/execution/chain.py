@@ -109,7 +109,8 @@ def compose(steps: Sequence[Step], tool: Runnable) -> tuple[Next, tuple[After, .
     """Composes the chain of one tool: the steps that apply to its spec, around the call of the tool itself.
 
     Also returns every `after`, innermost first, for results that did not come from the chain. So an `after` may see
-    two results of one call: the first, which says that the work continues, and that of the background work.
+    two results of one call: the first, which says that the work continues, and that of the background work. It also
+    sees two where a step further out raises after `proceed`: the result that passed, and the error that replaces it.
 
     Example:
         >>> class Shout(StepObject):
@@ -126,7 +127,7 @@ def compose(steps: Sequence[Step], tool: Runnable) -> tuple[Next, tuple[After, .
                 continue
             if step.after is not None:
                 afters.append(step.after)
-        run = _go_around(step, run, tuple(afters)) if callable(step) else _look_after(run, afters[-1:])
+        run = _go_around(step, run, tuple(afters)) if callable(step) else _show_result(run, afters[-1:])
     return run, tuple(afters)
 
 
@@ -165,7 +166,7 @@ def _go_around(step: Any, proceed: Next, afters: tuple[After, ...]) -> Next:
     return run
 
 
-def _look_after(proceed: Next, afters: Sequence[After]) -> Next:
+def _show_result(proceed: Next, afters: Sequence[After]) -> Next:
     async def run(ctx: ToolContext) -> ToolResult:
         return await pass_result(ctx, await proceed(ctx), afters)
 

@@ -6,6 +6,8 @@ Words, with one meaning each:
                       worker leaves. A `SegmentKey` names it: the run, and the number from 1
     workflow          what DBOS runs: one start of a segment. A segment that is taken over is started again
     attempt           what one process does in a workflow. Of a segment's attempts, only the last can store anything
+    lost              of an attempt: another one runs the segment, and this one stores nothing more (`LostSegment`). Of
+                      a worker: its heartbeats ended. Stored as the state of a segment: tried too often, given up
     recorded step     the stored answer of the model or the stored result of a call, by number (`RecordedStep`)
     step              without "recorded", a step of the pipeline, as everywhere in Forge
     intent            a row that says: this attempt is about to run this call, which must not be repeated
@@ -18,7 +20,8 @@ The path of a segment, file by file:
     claims            claims queued segments for a worker, with one statement; no two workers claim the same one
     engine            polls, starts a DBOS workflow for each claimed segment, and notes how it ended
     segment           the workflow: begins an attempt, drives the agent, and stores the outcome in one transaction
-    attempt           this process's attempt at the segment: replays what is recorded, and records what happens
+    attempt           this process's attempt at the segment: replays what is recorded, and records what happens;
+                      with `WorkerContext`, the worker as its segments see it (`engine` makes it)
     record_turns      records the model's answers: another attempt does not ask again
     record_events     records events, for readers elsewhere
     record_calls      records the result of each call; before a call that must not be repeated, its intent

@@ -11,7 +11,7 @@ from typing import Any
 
 from forge.core.execution.threads import in_thread
 from forge.core.plain_values import plain, sendable
-from forge.durable.engine.attempt import Attempt, current
+from forge.durable.engine.attempt import Attempt, current_attempt
 from forge.durable.store.encoding import object_of
 from forge.durable.store.rows import COVERS, TAKES, Question
 from forge.durable.store.waits import Wait
@@ -30,7 +30,7 @@ async def stored_approval(request: PermissionRequest) -> Answer:
 
     A tool that asks while it runs cannot be suspended: then this process waits, and the run with it.
     """
-    attempt = current.get()
+    attempt = current_attempt.get()
     if attempt is None:
         return Answer.no(by="nobody")
     if await in_thread(lambda: _is_always_allowed(attempt, request)):  # first: this stores no question

@@ -18,7 +18,7 @@ from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
 from forge.core.provider import Provider
 from forge.core.registry import ToolRegistry
-from forge.durable.engine.dbos_private import JsonSerializer, RecordedStep, StepToRecord, record_step
+from forge.durable.engine.dbos_private import JsonSerializer, RecordedStep, State, StepToRecord, record_step
 from forge.durable.engine.held_work import HeldWork
 from forge.durable.engine.record_events import EventWriter
 from forge.durable.engine.session_programs import SessionPrograms
@@ -150,7 +150,7 @@ class Attempt:
         """Ends the segment before the next turn, so that another worker resumes it."""
         self._draining = True
 
-    def pause(self) -> bool:
+    def should_pause(self) -> bool:
         """Returns whether the segment ends before the next turn. Recorded steps come first: they have happened."""
         if self.recorded_steps < self._replays:
             return False
@@ -193,12 +193,13 @@ class Attempt:
         self._characters += len(output)
         return result
 
-    async def _store(self, step: StepToRecord) -> str:
+    async def _store(self, step: StepToRecord) -> State:
         """Stores a recorded step. Waits for an unreachable database as long as it takes: the work is done."""
         is_late = False
         while True:
             try:
-                return str(await in_thread(lambda: record_step(self.store.database, step)))
+                state: State = await in_thread(lambda: record_step(self.store.database, step))
+                return state
             except StoreError as error:
                 if not error.passing:
                     raise
@@ -221,7 +222,7 @@ class Stopped(BaseException):
     """The run was cancelled. It is not an error of the model or a tool, and is not recorded."""
 
 
-current: ContextVar[Attempt | None] = ContextVar("attempt", default=None)
+current_attempt: ContextVar[Attempt | None] = ContextVar("attempt", default=None)
 """The attempt that the current task works for."""
 
 

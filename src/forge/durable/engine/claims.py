@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import sqlalchemy as sa
 
@@ -26,11 +26,15 @@ class Claim(NamedTuple):
     tries: int  # … without those that were handed back in good order
 
 
+EndState = Literal["over", "failed", "lost"]
+"""How a claimed segment ended, as it is stored. "lost": it was tried too often, and its workers were lost each time."""
+
+
 class Ended(NamedTuple):
-    """A claimed segment that this worker has ended. `state`: over, failed or lost."""
+    """A claimed segment that this worker has ended."""
 
     claim: Claim
-    state: str
+    state: EndState
 
 
 class Claims:

@@ -27,8 +27,8 @@ from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
 from forge.durable.engine import queues as queueing
 from forge.durable.engine.agents import OfferedTools, list_runnable
-from forge.durable.engine.attempt import Attempt, Models, WatchActivity, WorkerContext, end_tasks
-from forge.durable.engine.claims import Claim, Claims, Ended
+from forge.durable.engine.attempt import Models, WatchActivity, WorkerContext, end_tasks
+from forge.durable.engine.claims import Claim, Claims, Ended, EndState
 from forge.durable.engine.connections import make_connections
 from forge.durable.engine.dbos_private import (
     APPLICATION,
@@ -77,9 +77,8 @@ def make_context(
     watch: WatchActivity | None = None,
 ) -> WorkerContext:
     """Makes the context of a worker. `worker`: its id, by default a new one."""
-    starter, attempts = Starter(store), dict[str, Attempt]()
-    held = HeldWork(store, starter)
-    return WorkerContext(
+    starter = Starter(store)
+    context = WorkerContext(
         worker=worker or new_worker_id(),
         version=version or "0",
         store=store,
@@ -91,10 +90,11 @@ def make_context(
         starter=starter,
         counters=Counters(),
         events=EventWriter(store),
-        attempts=attempts,
-        held=held,
-        programs=SessionPrograms(store, lambda: {*attempts, *held.list_runs()}),
+        attempts={},
+        held=HeldWork(store, starter),
+        programs=SessionPrograms(store, lambda: context.list_busy()),
     )
+    return context
 
 
 class Engine:
@@ -113,7 +113,7 @@ class Engine:
         listen: bool = True,
         takes: bool = True,
     ) -> None:
-        """`listen`: polls the queues. `takes`: claims what it finds there, until `take` says something else."""
+        """`listen`: polls the queues. `takes`: claims what it finds there, until `set_claiming` says something else."""
         self.context = context
         self.store, self.worker, self.version = context.store, context.worker, context.version
         self.queues = tuple(dict.fromkeys([*queues, *map(offer_queue, context.offers)]))
@@ -121,8 +121,7 @@ class Engine:
         self._workflow = workflow
         self._limits = dict(limits or {})
         self._listens, self._takes = listen, takes
-        keys = lambda: [claim_key(self.version, name) for name in list_runnable(context.agents)]  # noqa: E731
-        self._claims = Claims(self.store.database, self.worker, self.queues, keys)
+        self._claims = Claims(self.store.database, self.worker, self.queues, self._list_keys)
         self._running: dict[str, asyncio.Task[None]] = {}  # by the id of the workflow; from the claim on
         self._work: dict[str, asyncio.Task[str]] = {}  # … what they do, once they have begun
         self._ended: list[Ended] = []  # segments whose end is not stored yet
@@ -157,7 +156,7 @@ class Engine:
     ) -> None:
         await self._end()
 
-    def take(self, takes: bool) -> None:
+    def set_claiming(self, takes: bool) -> None:
         """Claims queued segments from now on, or leaves them to other workers."""
         self._takes = takes
 
@@ -165,7 +164,7 @@ class Engine:
     def takes(self) -> bool:
         return self._takes
 
-    def share(self, workers: int) -> None:
+    def note_worker_count(self, workers: int) -> None:
         """Notes how many workers the database has: about `WOKEN_WORKERS` of them heed a notice."""
         self._sharing = workers
 
@@ -236,8 +235,12 @@ class Engine:
             self.context.starter.client.cancel_workflows([_id(one) for one in claims])
         return [workflow_id(one.run, one.segment) for one in claims]
 
+    def _list_keys(self) -> list[str]:
+        """Lists what this worker can run, as claims compare it."""
+        return [claim_key(self.version, name) for name in list_runnable(self.context.agents)]
+
     def _prepare(self) -> None:
-        self.context.starter.client  # noqa: B018 - makes the tables
+        self.context.starter.prepare_engine()
         # the limits of other queues too, so that any worker with forge.yaml sets them all
         queueing.register(self.store.database, self._limits)
 
@@ -318,7 +321,7 @@ class Engine:
             del self._running[_id(claim)]
             self._poll_now_event.set()
 
-    def _note_end(self, claim: Claim, state: str) -> None:
+    def _note_end(self, claim: Claim, state: EndState) -> None:
         self._ended.append(Ended(claim, state))
         self._poll_now_event.set()
 

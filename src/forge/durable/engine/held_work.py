@@ -121,7 +121,7 @@ async def report_lost(store: RunStore, starter: Starter) -> None:
 
 
 def _append_messages(store: RunStore, run: RunInfo, said: list[Message]) -> RunInfo | Literal["before"] | None:
-    """Returns the queued run; None: it is busy."""
+    """Returns the queued run; "before" if an earlier try stored the messages; None if it is busy or cancelled."""
     queued = store.advance(run.id, say=said, from_segment=run.segment)
     if queued is None and said[-1].text in {message.text for message in store.messages(run.id)}:
         return "before"  # the database stored it, but the connection was lost before the reply

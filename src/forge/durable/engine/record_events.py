@@ -40,7 +40,7 @@ _PIECE_TYPES = tuple(kind.type for kind in _PIECES)
 _READ_AS_IT_COMES = (*_PIECES, ToolProgress, Retrying)
 
 
-class Recorder:
+class EventRecorder:
     """Subscribes to the activity of a segment. Stores a repeated event once; joins pieces of text."""
 
     def __init__(self, segment: SegmentKey, writer: EventWriter) -> None:
@@ -117,22 +117,22 @@ class EventWriter:
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
-        self._waiting: dict[Recorder, None] = {}
-        self._asked: dict[Recorder, None] = {}  # those that wait for the end of the write
-        self._written: set[Recorder] = set()  # those whose rows the transaction under way writes
+        self._waiting: dict[EventRecorder, None] = {}
+        self._asked: dict[EventRecorder, None] = {}  # those that wait for the end of the write
+        self._written: set[EventRecorder] = set()  # those whose rows the transaction under way writes
         self._writing = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._not_before = 0.0  # after a failure, however many events follow
         self._task: asyncio.Task[None] | None = None
 
-    def write_within(self, seconds: float, recorder: Recorder) -> None:
+    def write_within(self, seconds: float, recorder: EventRecorder) -> None:
         self._waiting[recorder] = None
         self._set_timer(seconds)
 
-    def is_writing(self, recorder: Recorder) -> bool:
+    def is_writing(self, recorder: EventRecorder) -> bool:
         return recorder in self._written
 
-    async def flush(self, asked: Recorder) -> None:
+    async def flush(self, asked: EventRecorder) -> None:
         """Writes the rows of `asked`, with those of others that ask meanwhile. Raises if its rows cannot be stored.
 
         The events of others still wait: the more of them are written together, the fewer rows there are.
@@ -142,7 +142,7 @@ class EventWriter:
             if asked in self._asked:
                 await self._write(list(self._asked), asked)
 
-    async def _write(self, recorders: list[Recorder], asked: Recorder | None = None) -> None:
+    async def _write(self, recorders: list[EventRecorder], asked: EventRecorder | None = None) -> None:
         for recorder in recorders:
             self._waiting.pop(recorder, None)
             self._asked.pop(recorder, None)

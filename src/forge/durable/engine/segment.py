@@ -28,12 +28,12 @@ from forge.core.messages import SENT, Message, Usage, unanswered_calls
 from forge.core.plain_values import text_of
 from forge.core.result import Failure
 from forge.durable.engine.agents import find_agent
-from forge.durable.engine.attempt import Attempt, LostSegment, Stopped, WorkerContext, current
+from forge.durable.engine.attempt import Attempt, LostSegment, Stopped, WorkerContext, current_attempt
 from forge.durable.engine.dbos_private import NoOutcome, list_recorded_steps
 from forge.durable.engine.engine import running_engine
 from forge.durable.engine.follow_up import follow_up
 from forge.durable.engine.record_calls import RecordedExecutor
-from forge.durable.engine.record_events import Recorder
+from forge.durable.engine.record_events import EventRecorder
 from forge.durable.engine.record_turns import RecordedProvider
 from forge.durable.engine.scripts import restore_spilled
 from forge.durable.engine.start_segments import SEGMENT_WORKFLOW, workflow_id
@@ -45,8 +45,6 @@ from forge.durable.store.rows import MODEL, SINGLE_CALL, SPENT_BEFORE_RESUME, En
 from forge.durable.store.waits import WAITED, Wait, remember_times
 from forge.workspace.history.tracking import SessionState, TrackedCall, track_call
 
-LOST = "lost"  # another worker runs the segment
-
 log = logging.getLogger("forge.durable")
 
 
@@ -55,7 +53,10 @@ async def segment_workflow(run_id: str, number: int) -> str:
     """Runs a segment. A worker that takes the segment over runs it again, in another workflow."""
     engine = running_engine()
     try:
-        status = await engine.work_on(str(DBOS.workflow_id), perform(engine.context, run_id, number))
+        return await engine.work_on(str(DBOS.workflow_id), perform(engine.context, run_id, number))
+    except LostSegment as lost:
+        log.warning("run %s, segment %d: its outcome is not stored, because another worker runs it", run_id, number)
+        raise NoOutcome from lost  # the worker that took the segment over has cancelled this workflow
     except Exception as error:
         if not is_away(error):
             raise
@@ -67,13 +68,13 @@ async def segment_workflow(run_id: str, number: int) -> str:
             extra={"run": run_id},
         )
         raise NoOutcome from error  # Engine.requeue_forgotten requeues the segment
-    if status == LOST:
-        raise NoOutcome  # the worker that took the segment over has cancelled this workflow
-    return status
 
 
 async def perform(context: WorkerContext, run_id: str, number: int) -> str:
-    """Works on a segment until it ends; returns the status of its run, "over" if there was nothing to do, or `LOST`."""
+    """Works on a segment until it ends; returns the status of its run, or "over" if there was nothing to do.
+
+    Raises `LostSegment` if another worker took the segment.
+    """
     token, store = uuid4().hex, context.store
     begun: Begun | None = await in_thread(lambda: store.begin_attempt(run_id, number, context.worker, token))
     if begun is None:
@@ -86,20 +87,17 @@ async def perform(context: WorkerContext, run_id: str, number: int) -> str:
         begun.run, context, token, recorded, begun.intents, begun.is_first, has_messages=begun.has_messages
     )
     context.attempts[run_id] = attempt
-    current.set(attempt)
+    current_attempt.set(attempt)
     try:
         with segment_span(attempt.run, context.worker) as record_outcome:
             outcome = await _drive(attempt)
             record_outcome(outcome)
         closed: RunInfo | None = await in_thread(lambda: store.close_attempt(run_id, number, outcome, token))
-    except LostSegment:
-        closed = None
+        if closed is None:
+            raise LostSegment(f"segment {number} of run {run_id} is run by another attempt")
     finally:
         if context.attempts.get(run_id) is attempt:
             del context.attempts[run_id]
-    if closed is None:
-        log.warning("run %s, segment %d: its outcome is not stored, because another worker runs it", run_id, number)
-        return LOST
     context.counters.add_segment(attempt.run, outcome)
     await follow_up(context, closed)
     return closed.status
@@ -117,7 +115,7 @@ async def _drive(attempt: Attempt) -> Outcome:
             await in_thread(lambda: restore_spilled(attempt, scope.workspace))
         await agent.registry.ready(scope)
         driven = DrivenSegment(attempt, agent, scope, history)
-        outcome = await driven.outcome()
+        outcome = await driven.drive()
     except Exception as error:  # a run must end, even if Forge or the engine fails
         if is_away(error) or isinstance(error, LostSegment):
             raise
@@ -149,7 +147,7 @@ class DrivenSegment:
         self.attempt, self.agent, self.run = attempt, agent, attempt.run
         self.first = len(history)
         self.conversation = Conversation(history)
-        self.recorder = Recorder((self.run.id, self.run.segment), attempt.context.events)
+        self.recorder = EventRecorder((self.run.id, self.run.segment), attempt.context.events)
         self.activity = ActivityStream(agent.secrets)
         self.activity.subscribe(self.recorder.take)
         self.held = ""  # this worker, once it holds background work of the segment
@@ -179,8 +177,8 @@ class DrivenSegment:
 
         attempt.context.programs.note_run(self.run, self.scope.session_id)
 
-    async def outcome(self) -> Outcome:
-        """Drives the segment to its end."""
+    async def drive(self) -> Outcome:
+        """Drives the segment to its end; returns its outcome."""
         self.scope = await self.agent.with_deps(self.scope)
         self.structured = self.agent.structure(self.scope, by_tool=True)
         executor = self._executor()
@@ -200,7 +198,7 @@ class DrivenSegment:
             executor.background.cancel(self.scope.session_id)
             raise
         outcome = self._outcome_of(result, executor)
-        if outcome.status not in ("waiting", "go_on"):
+        if outcome.status not in ("waiting", "continue"):
             self._emit(make_finished_event(result, self.run.id))
         return outcome
 
@@ -246,7 +244,7 @@ class DrivenSegment:
             options=agent.options,
             prepare=shortening,
             not_started=[call.id for call in unanswered_calls(self.conversation.messages)],  # calls that waited
-            pause=self.attempt.pause,
+            pause=self.attempt.should_pause,
             announce=False,
             record=self.attempt.record,
             spent=self.spent,
@@ -301,14 +299,14 @@ class DrivenSegment:
         return RecordedExecutor(self.attempt, registry, self.agent.steps, self.activity, self.agent.secrets)
 
     def _outcome_of(self, result: RunResult, executor: RecordedExecutor) -> Outcome:
-        goes_on = executor.background.is_open(self.scope.session_id)
-        if goes_on:
+        has_background = executor.background.is_open(self.scope.session_id)
+        if has_background:
             self.attempt.context.held.hold(self.run, executor.background, self.scope.session_id)
             self.held = self.attempt.context.worker
         if result.reason == "waiting":
-            under_way = [Wait.for_background(self.attempt.context.worker)] if goes_on else []
-            waits = executor.waits or ([] if self.attempt.pause() else under_way)
-            return self.make_outcome("waiting" if waits else "go_on", waits)
+            under_way = [Wait.for_background(self.attempt.context.worker)] if has_background else []
+            waits = executor.waits or ([] if self.attempt.should_pause() else under_way)
+            return self.make_outcome("waiting" if waits else "continue", waits)
         if result.reason == "question":
             return self.make_outcome("waiting", [Wait.for_words(result.text)])
         if self.structured is not None and self.structured.is_found:
@@ -317,7 +315,7 @@ class DrivenSegment:
         status: Ending = "cancelled" if result.reason == "cancelled" else "failed" if failed else "finished"
         outcome = self.make_outcome(status, result=result_of(result))
         # if a person spoke meanwhile, the model answers that, too
-        return replace(outcome, answers_messages=result.reason == "answer" and not goes_on)
+        return replace(outcome, answers_messages=result.reason == "answer" and not has_background)
 
     def _cancelled_result(self) -> RunResult:
         spent, messages = self.spent, self.conversation.messages

@@ -94,6 +94,10 @@ class Starter:
         if (engine := local_engine()) is not None:
             engine.wake()
 
+    def prepare_engine(self) -> None:
+        """Makes or migrates the tables: ours and the engine's."""
+        _ = self.client
+
     @property
     def client(self) -> DBOSClient:
         """The engine's client. Makes the tables at first use: ours and the engine's."""

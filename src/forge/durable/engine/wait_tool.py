@@ -15,7 +15,7 @@ from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.time_zones import zone_name, zone_of
 from forge.core.tool import tool
-from forge.durable.engine.attempt import current
+from forge.durable.engine.attempt import current_attempt
 from forge.durable.store.waits import Wait, find_time
 
 LONGEST_WAIT = 366 * 86_400.0  # seconds
@@ -43,7 +43,7 @@ async def wait(
     reason: Annotated[str, "The reason for waiting, shown to people."] = "",
 ) -> ToolResult:
     """Wait before you continue: for seconds, or until a time, at most a year. The run is stored meanwhile."""
-    attempt = current.get()
+    attempt = current_attempt.get()
     if attempt is None:
         raise ToolError(
             "this run is not stored, so it cannot wait",

@@ -221,8 +221,8 @@ class RunStore:
     def close_segment(self, run_id: str, segment: int, outcome: Outcome) -> RunInfo:
         """Stores the outcome of a segment; a second time, or for an old segment, changes nothing.
 
-        The returned run shows the next state: it is queued for its next segment after "go_on", and after "waiting" for
-        an approval that was given meanwhile; instead of either it is cancelled, if that was requested.
+        The returned run shows the next state: it is queued for its next segment after "continue", and after "waiting"
+        for an approval that was given meanwhile; instead of either it is cancelled, if that was requested.
         """
         closed = self.database.write(lambda connection: run_rows.close_segment(connection, run_id, segment, outcome))
         assert closed is not None

@@ -10,7 +10,7 @@ from forge.core.messages import Message
 from forge.durable.store.waits import Wait
 
 Status = Literal["queued", "running", "waiting", "finished", "failed", "cancelled"]
-Ending = Literal["finished", "failed", "cancelled", "waiting", "go_on"]
+Ending = Literal["finished", "failed", "cancelled", "waiting", "continue"]
 
 OPEN: tuple[Status, ...] = ("queued", "running")  # the segment has not ended
 OVER: tuple[Status, ...] = ("finished", "failed", "cancelled")

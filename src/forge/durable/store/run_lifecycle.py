@@ -102,16 +102,16 @@ def close_segment(
         held = insert_into(connection, background).values(run=run.id, segment=segment, worker=outcome.held)
         connection.execute(held.on_conflict_do_nothing())
     ending = outcome.status
-    if ending in ("go_on", "finished") and not run.cancelling:
+    if ending in ("continue", "finished") and not run.cancelling:
         # others may end between a call and its result: a resumed run hears them
         moved = inbox.move_messages(connection, run.id, 2 * segment + 1)  # heard by the next segment, or late
         if moved and outcome.answers_messages:
-            ending = "go_on"
-    if run.cancelling or ending not in ("waiting", "go_on"):
+            ending = "continue"
+    if run.cancelling or ending not in ("waiting", "continue"):
         _stop_children(connection, run.id)  # their results have no receiver; some began after the cancellation
-    if ending in ("waiting", "go_on") and run.cancelling:
+    if ending in ("waiting", "continue") and run.cancelling:
         return _end_cancelled(connection, run, outcome.spent)
-    if ending == "go_on" or (ending == "waiting" and _has_arrived(connection, outcome.waits)):
+    if ending == "continue" or (ending == "waiting" and _has_arrived(connection, outcome.waits)):
         return change_run(connection, run, status="queued", segment=segment + 1, spent=outcome.spent)
     if ending == "waiting":
         return change_run(connection, run, status="waiting", spent=outcome.spent, waits=outcome.waits)

@@ -201,7 +201,7 @@ class Worker:
         loop = asyncio.get_running_loop()
         until = loop.time() + grace
         while True:
-            self.engine.take(False)  # repeatedly: a run or the worker may have just begun
+            self.engine.set_claiming(False)  # repeatedly: a run or the worker may have just begun
             self.beats.draining = True
             for attempt in tuple(self._context.attempts.values()):
                 attempt.drain()
@@ -227,7 +227,7 @@ class Worker:
 
     async def _leave(self, *, in_good_order: bool) -> None:
         self._is_here.clear()
-        self.engine.take(False)
+        self.engine.set_claiming(False)
         for attempt in tuple(self._context.attempts.values()):
             attempt.abandon()
         for run in self._context.held.list_runs():
@@ -308,7 +308,7 @@ class Worker:
         """
         while await self._is_here.wait():
             self._sharing = await self._run_guarded(lambda: Housekeeping(self.engine, self.beats).round()) or 1
-            self.engine.share(self._sharing)
+            self.engine.note_worker_count(self._sharing)
             for chore in self._chores:
                 await self._run_guarded(lambda: chore(self.engine))  # noqa: B023 - awaited at once
             await asyncio.sleep(self._pause())

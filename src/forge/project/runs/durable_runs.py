@@ -133,9 +133,9 @@ def make_approver(own: str = "", *, yes: bool = False) -> Approver:
 
     async def ask(request: PermissionRequest) -> Answer:
         from forge.durable.engine.approval import stored_approval
-        from forge.durable.engine.attempt import current
+        from forge.durable.engine.attempt import current_attempt
 
-        attempt = current.get()
+        attempt = current_attempt.get()
         if yes and attempt is not None and await in_thread(lambda: own in _with_ancestors(attempt)):
             return await approve_all(request)
         return await stored_approval(request)
@@ -257,9 +257,9 @@ class ResumableScript:
                 yield part
 
     async def _turns_before(self) -> int:
-        from forge.durable.engine.attempt import current
+        from forge.durable.engine.attempt import current_attempt
 
-        attempt = current.get()
+        attempt = current_attempt.get()
         if attempt is None:
             return 0
         run = attempt.run.id

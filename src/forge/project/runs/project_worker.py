@@ -210,7 +210,7 @@ def _count_runs(count: int) -> str:
 def make_tables(database: str) -> str:
     """Makes or migrates all tables of a database, for users that may not; returns its name. Raises `ToolError`."""
     with RunStore(database) as store, closing(Starter(store)) as starter:
-        starter.client  # noqa: B018 - makes our tables and the engine's
+        starter.prepare_engine()
         heartbeats.prepare(store.database)
         occurrences.prepare(store.database)
         return store.label
