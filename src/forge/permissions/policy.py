@@ -340,7 +340,7 @@ def _ask_always(ctx: ToolContext, ruling: Ruling) -> Ruling:
         return ruling
     if ctx.tool.needs_person:
         return Ruling(Decision.ASK, "it changed, or may have changed, since a person last allowed it")
-    if ctx.spec.confirm and ruling.decision is Decision.ALLOW:
+    if ctx.spec.confirm and (ruling.decision is Decision.ALLOW or ruling.is_default):
         return Ruling(Decision.ASK, "the tool requires confirmation of every call")
     return ruling
 
