@@ -90,7 +90,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run_decision(policy: Rules, made: Tool, arguments: dict[str, Any], scope: Scope) -> str:
     person = Refusing()
-    agent = Agent(None, tools=[made], policy=policy, approve=person, scope=scope)
+    agent = Agent(None, tools=[made], policy=policy, approve=person, scope=scope, trial="off")
     result = asyncio.run(agent.call(made.spec.name, arguments))
     assert len(person.asked) <= 1, "one question"
     assert all(request.editable for request in person.asked), "nothing has run yet"
@@ -226,12 +226,15 @@ def test_every_tool_is_judged_alike(
 def test_a_rule_about_execute_covers_lines_that_only_read_in_a_coding_project(here: Any, workspace: Path) -> None:
     """`explain` said `allow read`, and the call was refused by `ask execute`."""
     assert here("init", "--template", "coding").code == 0
+    (workspace / "p.rules").write_text("ask execute\n")
+    asks = ("--policy", "p.rules")
     sent = json.dumps({"command": "ls"})
-    said = here("policy", "explain", "bash", sent, "--json").json
+    said = here("policy", "explain", "bash", sent, "--json", *asks).json
     assert said["decision"] == "ask"
     assert [one["permission"] for one in said["rulings"] if not one["optional"]] == ["read", "execute"]
-    assert here("tool", "call", "bash", sent).code != 0
-    assert here("tool", "call", "bash", sent, "--yes").code == 0
+    assert here("tool", "call", "bash", sent, *asks).code != 0
+    assert here("tool", "call", "bash", sent, "--yes", *asks).code == 0
+    assert here("tool", "call", "bash", sent).code == 0  # the template has no such rule
 
 
 def test_a_call_that_the_tool_itself_refuses_is_a_deny(here: Any, workspace: Path) -> None:
