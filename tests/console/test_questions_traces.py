@@ -1,5 +1,10 @@
 """A question says where the values of a call come from: which result, and which words in it."""
 
+import pytest
+
+from forge.process.running.trial import find_trial
+from forge.process.sandbox import Confinement
+from forge.workspace.trial import find_places
 from tests.console.conftest import call, running_console, script
 
 CONFIG = "permissions: {rules: [allow write]}\nlabels: {untrusted: ['path:inbox/**']}\n"
@@ -40,3 +45,26 @@ async def test_a_call_with_the_persons_own_words_does_not_ask(tmp_path):
         run = await begin(tmp_path, console)
         await console.run_is(run["id"], "finished")
         assert (tmp_path / "summary.txt").read_text() == "x"
+
+
+async def test_the_effects_of_a_trial_run_can_be_applied_in_part(tmp_path):
+    work = tmp_path / "work"
+    work.mkdir()
+    found = find_trial(Confinement(workspace=work, sandbox="auto"), find_places([work]))
+    if not found.how:
+        pytest.skip(f"NOT TESTED: no trial is possible here: {found.problem}")
+    (work / "forge.yaml").write_text("permissions: {rules: [allow read]}\n")
+    model = script(work, call("bash", command="echo 1 > a.txt; echo 2 > b.txt"), "Done.")
+    async with running_console(work, model=model, config=str(work / "forge.yaml")) as console:
+        run = (await console.post("/api/runs", {"prompt": "go"}, 201))["run"]
+        question = await console.question()
+        effects = question["effects"]
+        assert (effects["summary"], effects["total"]) == ("creates 2 files", 2)
+        assert effects["files"][0] == {"kind": "create", "path": "a.txt"}
+        assert not (work / "a.txt").exists()
+        place = f"/api/questions/{question['id']}/answer"
+        await console.post(place, {"kind": "once", "paths": ["c.txt"]}, 409)
+        await console.post(place, {"kind": "once", "paths": "b.txt"}, 400)
+        await console.post(place, {"kind": "once", "paths": ["b.txt"]})
+        await console.run_is(run["id"], "finished")
+        assert [path.name for path in work.glob("*.txt")] == ["b.txt"]
