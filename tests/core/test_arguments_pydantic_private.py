@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -13,7 +14,7 @@ from pydantic_core import SchemaValidator
 from typing_extensions import TypedDict
 
 from forge.core.arguments import pydantic_private
-from forge.core.arguments.pydantic_private import make_closed_validator
+from forge.core.arguments.pydantic_private import make_closed_validator, read_choices
 
 SOURCE = Path(pydantic_private.__file__).parents[2]
 
@@ -90,3 +91,24 @@ def test_a_class_that_allows_other_keys_still_does() -> None:
     validator = make_closed_validator(TypeAdapter(list[Allows]))
     (made,) = validator.validate_json('[{"other": 1}]')
     assert made.other == 1
+
+
+class Color(Enum):
+    RED = "red"
+    OR = "this or that"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "choices"),
+    [
+        (Literal["a", "b or c", "it's", 3], ("a", "b or c", "it's", 3)),
+        (Literal["only"], ("only",)),
+        (Literal["a", Color.RED], ("a", "red")),
+        (Color, ("red", "this or that")),
+    ],
+    ids=str,
+)
+def test_an_error_lists_its_choices_in_words_that_are_read(wanted: Any, choices: tuple[Any, ...]) -> None:
+    with pytest.raises(ValidationError) as found:
+        TypeAdapter(wanted).validate_json('"none of them"')
+    assert read_choices(found.value.errors()[0]["ctx"]["expected"]) == choices

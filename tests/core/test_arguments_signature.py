@@ -18,6 +18,7 @@ from annotated_types import Ge, Le, MaxLen, MinLen
 from pydantic import AliasChoices, BaseModel, Field
 from typing_extensions import TypedDict
 
+from forge.core.arguments.parameters import Setting
 from forge.core.context import ToolContext
 from forge.core.errors import DefinitionError
 from forge.core.registry import ToolRegistry
@@ -476,3 +477,26 @@ class Even(BaseModel):
     def model_post_init(self, _: Any) -> None:
         if self.number % 2:
             raise ValueError(f"{self.number} is odd")
+
+
+class Search(Tool):
+    """Search, in a place that a setting may name."""
+
+    def __init__(self, place: str = "") -> None:
+        self.place = place
+        self.show_settings()
+
+    def parameter_settings(self) -> dict[str, Setting]:
+        return {"where": Setting(self.place)} if self.place else {}
+
+    def run(self, what: str, where: str) -> str:
+        return f"{what} in {where}"
+
+
+def test_a_setting_makes_a_parameter_optional_after_the_class_was_called_without_it() -> None:
+    refused = call(Search(), {"what": "tea"})
+    assert "where: required, but missing" in refused.for_llm
+    found = Search("china")
+    assert call(found, {"what": "tea"}).for_llm == "tea in china"
+    assert found.spec.parameters["required"] == ["what"]
+    assert call(found, {"what": "tea", "where": "ceylon"}).for_llm == "tea in ceylon"

@@ -1,21 +1,4 @@
-"""Parses the arguments of a call: the picture of `core/arguments`, and what its parsers share.
-
-A tool has one of three parsers. Each gets what the model sent, and returns the arguments or raises `ToolError`:
-
-    a typed function   `make_typed_parser`, here           pydantic checks by the function's types
-    a JSON Schema      `compile_parser`, in `schema`       jsonschema-rs checks by the schema
-    a pydantic model   `make_model_parser`, here           first by the model's schema, then the model's own validators
-
-Correct arguments of a typed function take one strict pass over the text. Everything else goes this way:
-
-    text -> `json_text`, or `almost_json` -> data -> check -> arguments
-                                                       |
-                                                   problems -> `repair` (`wrappers`, `names`) -> check -> `Repaired`
-                                                                                                   |
-                                                                                               `explain` -> `ToolError`
-
-`repair_typed` and `schema` translate the errors of pydantic and of jsonschema-rs into the same `ArgumentProblem`.
-"""
+"""Makes the parsers of typed functions and of pydantic models; the picture is in `core/arguments/__init__.py`."""
 
 from __future__ import annotations
 

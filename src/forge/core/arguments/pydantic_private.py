@@ -1,4 +1,4 @@
-"""The private parts of pydantic that Forge uses, to refuse keys that a class does not know.
+"""The private parts of pydantic that Forge uses: to refuse keys that a class does not know, and to read its words.
 
 Pydantic drops unknown keys of a class inside the arguments in silence, and no setting from outside changes that. So the
 core schemas of the classes are copied with another rule for unknown keys. Nothing of pydantic is replaced.
@@ -8,7 +8,8 @@ changes.
 
 from __future__ import annotations
 
-from functools import cache
+import re
+from functools import cache, lru_cache
 from typing import Any
 
 VERIFIED = "2.14.3"  # the version of pydantic that all of this was verified with
@@ -23,6 +24,10 @@ _EXTRA = "extra_fields_behavior"  # pydantic's name for it in a core schema
 _VALUES = frozenset({"metadata", "default", "expected", "cls", "serialization"})  # hold no schemas that check something
 
 # 3. `_use_prebuilt=False`: the validators that the classes have already would drop unknown keys again.
+#
+# 4. The words in which an error lists the choices of a `Literal` or an enum: it has them in no other form.
+
+_TEXT = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""  # a text as Python writes it
 
 
 def make_closed_validator(adapter: Any) -> Any:
@@ -55,6 +60,18 @@ def make_closed_generator() -> Any:
             return _show_closed(schema, super().typed_dict_schema(schema))
 
     return Closed
+
+
+@lru_cache(maxsize=100)
+def read_choices(words: str) -> tuple[Any, ...]:
+    """Returns the choices that an error lists, such as `'a', 'b or c' or 3`."""
+    from ast import literal_eval  # only where something is wrong
+
+    separated = re.sub(rf"({_TEXT})| or ", lambda found: found[1] or ", ", words)
+    try:
+        return tuple(literal_eval(f"({separated},)"))
+    except (ValueError, SyntaxError):  # such as a member of an enum: `<Color.RED: 'red'>`
+        return tuple(literal_eval(text) for text in re.findall(_TEXT, words))
 
 
 def _is_silent(schema: Any) -> bool:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from ast import literal_eval
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 from pydantic_core import ValidationError, to_json
@@ -21,6 +19,7 @@ from forge.core.arguments.explain import (
     explain,
 )
 from forge.core.arguments.outline import flatten_schema
+from forge.core.arguments.pydantic_private import read_choices
 from forge.core.arguments.repair import MOST_NOTES, Repairing, convert_text, note_name, note_value, resolve_aliases
 from forge.core.arguments.wrappers import WRAPPERS_AND_CALLS
 from forge.core.errors import ToolError
@@ -39,9 +38,8 @@ _KINDS: dict[str, tuple[ProblemKind, tuple[str, ...]]] = {  # pydantic's name of
     **dict.fromkeys(("literal_error", "enum"), ("choice", ())),
 }
 _OTHER: tuple[ProblemKind, tuple[str, ...]] = ("other", ())
-# without the class, 3 problems take 0.9 of the 37 µs of an error less; the limit in `benchmarks/` is near
+# makes a problem without `ArgumentProblem.__new__`, to save time: see `FlatProblems`
 _make_problem: Callable[[tuple[Any, ...]], ArgumentProblem] = partial(tuple.__new__, ArgumentProblem)
-_TEXT = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""  # a text as Python writes it
 _NOT_TEXT = frozenset({"integer", "number", "boolean"})
 
 
@@ -117,21 +115,11 @@ def _list_problems(failed: ValidationError, data: dict[str, Any]) -> list[Argume
         if len(path) != 1:  # the last part of an absent argument is not in the data
             path, is_flat = _find_real_path(path, data, absent=kind in ("missing", "unknown")), False
         if kind == "choice":
-            expected = _read_choices(one["ctx"]["expected"])
+            expected = read_choices(one["ctx"]["expected"])
         elif kind == "other":
             message = one["msg"].removeprefix("Value error, ").replace("Input should", "should", 1)[:120]
         problems.append(_make_problem((path, kind, expected, one["input"], message)))
     return FlatProblems(problems) if is_flat else problems
-
-
-@lru_cache(maxsize=100)
-def _read_choices(words: str) -> tuple[Any, ...]:
-    """Returns the choices that pydantic lists in its words only, such as `'a', 'b or c' or 3`."""
-    separated = re.sub(rf"({_TEXT})| or ", lambda found: found[1] or ", ", words)
-    try:
-        return tuple(literal_eval(f"({separated},)"))
-    except (ValueError, SyntaxError):  # such as a member of an enum: `<Color.RED: 'red'>`
-        return tuple(literal_eval(text) for text in re.findall(_TEXT, words))
 
 
 def _find_real_path(location: tuple[int | str, ...], data: Any, *, absent: bool) -> Path:

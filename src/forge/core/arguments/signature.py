@@ -34,9 +34,9 @@ class Signature:
         name: str,
         context_type: type,
         doc: str = "",
-        settings: Collection[str] = (),
+        described_elsewhere: Collection[str] = (),
     ) -> None:
-        """`settings` are the parameters of the object's class, which its docstring may describe as well."""
+        """`described_elsewhere`: parameters of the object's class, which its docstring may describe as well."""
         self.function = function
         self.doc = doc  # of the class, whose `run` this is
         self.name = name
@@ -50,7 +50,7 @@ class Signature:
             if parameter.annotation is parameter.empty:
                 raise DefinitionError(f"tool {name!r}: parameter {key!r} has no type; write for example `{key}: str`")
             self._refuse_alias(key, parameter.annotation)
-        self._check_documented(settings)
+        self._check_documented(described_elsewhere)
         if "<locals>" in getattr(function, "__qualname__", ""):
             self.check_types()  # names inside a function cannot be defined later, as those of a module can
 
@@ -78,10 +78,10 @@ class Signature:
         found = documented_parameters(inspect.getdoc(self.function) or "")
         return documented_parameters(inspect.cleandoc(self.doc)) | found if self.doc else found
 
-    def _check_documented(self, settings: Collection[str]) -> None:
+    def _check_documented(self, elsewhere: Collection[str]) -> None:
         """Refuses a text whose name is misspelt: it would never reach the model."""
         known = self.parameters.keys()
-        strange = [key for key in self.documented if key.isidentifier() and key not in known and key not in settings]
+        strange = [key for key in self.documented if key.isidentifier() and key not in known and key not in elsewhere]
         bare = [key for key, one in self.parameters.items() if key not in self.documented and not _needs_no_text(one)]
         if strange and bare:
             hint = near(strange[0], bare, 1)
@@ -93,7 +93,7 @@ class Signature:
     def with_settings(self, settings: Mapping[str, Setting]) -> Signature:
         """Returns the parameters with a tool's own settings: models see the defaults that calls get."""
         own = copy.copy(self)
-        for computed in ("defaults", "schema"):
+        for computed in ("defaults", "schema", "_adapter"):  # a setting makes its parameter optional
             own.__dict__.pop(computed, None)
         own.settings = {key: one for key, one in settings.items() if key in self.parameters}
         return own

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum, auto
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from forge.core.context import ToolContext, Work
 from forge.core.errors import ErrorKind, ToolError
@@ -72,8 +71,8 @@ class BackgroundWork:
     def __init__(self, finish: Finish, failed: Callable[[ToolContext, BaseException], ToolResult]) -> None:
         self._finish = finish
         self._failed = failed
-        self._tasks: set[asyncio.Task[Any]] = set()  # asyncio keeps only weak references
-        self._calls: WeakKeyDictionary[asyncio.Task[Any], tuple[str, str]] = WeakKeyDictionary()  # session and call id
+        # by session and call id; asyncio keeps only weak references
+        self._tasks: dict[asyncio.Task[Any], tuple[str, str]] = {}
         self._open: dict[str, set[OpenWork]] = {}  # by session
         self._lock = threading.Lock()
         self._completed: dict[str, deque[tuple[ToolCall, ToolResult]]] = {}  # session -> results to be taken
@@ -88,9 +87,9 @@ class BackgroundWork:
         complete, loop = Completion(self, self._add(ctx, WorkState.EXPECTED)), current_loop()
         self.end_call(ctx, pending=False)  # the call ends with this work: completions that it was offered are closed
         if loop is _running_loop():
-            self._keep(self._run_until_done(ctx, work, complete), ctx)
+            self._keep(self._run_until_done(work, complete), ctx)
         else:  # from the thread of a plain tool
-            loop.call_soon_threadsafe(lambda: self._keep(self._run_until_done(ctx, work, complete), ctx))
+            loop.call_soon_threadsafe(lambda: self._keep(self._run_until_done(work, complete), ctx))
 
     def completion(self, ctx: ToolContext) -> Completion:
         """Returns a completion. It is open until called or dropped, or until its call returns another result."""
@@ -171,14 +170,14 @@ class BackgroundWork:
 
     def cancel(self, session_id: str = "") -> None:
         """Cancels the work of a session, or of all of them."""
-        for task in tuple(self._tasks):
-            if not session_id or task.get_name() == session_id:
+        for task, (session, _) in tuple(self._tasks.items()):
+            if not session_id or session == session_id:
                 task.cancel()
 
     def cancel_call(self, session_id: str, call_id: str) -> None:
         """Cancels the work of one call."""
-        for task, call in tuple(self._calls.items()):
-            if call == (session_id, call_id):
+        for task, key in tuple(self._tasks.items()):
+            if key == (session_id, call_id):
                 task.cancel()
 
     def forget(self, session_id: str, then: Callable[[], None]) -> None:
@@ -242,20 +241,19 @@ class BackgroundWork:
             self._waiting.discard(waiting)
             waiting.cancel()
 
-    async def _run_until_done(self, ctx: ToolContext, work: Work, complete: Completion) -> None:
+    async def _run_until_done(self, work: Work, complete: Completion) -> None:
         try:
             complete(await Deadline(_await_work(work), None))  # no deadline, but a grace after a cancellation
         except asyncio.CancelledError:
-            complete(self._failed(ctx, ToolError("its background work was cancelled", ErrorKind.CANCELLED)))
+            complete(ToolError("its background work was cancelled", ErrorKind.CANCELLED))
             raise
         except BaseException as error:  # SystemExit in a task would end the program
-            complete(self._failed(ctx, error))
+            complete(error)
 
     def _keep(self, work: Any, ctx: ToolContext) -> None:
-        task = asyncio.get_running_loop().create_task(work, name=ctx.scope.session_id)
-        self._tasks.add(task)
-        self._calls[task] = (ctx.scope.session_id, ctx.call.id)
-        task.add_done_callback(self._tasks.discard)
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = (ctx.scope.session_id, ctx.call.id)
+        task.add_done_callback(self._tasks.pop)
 
 
 async def _await_work(work: Work) -> object:
