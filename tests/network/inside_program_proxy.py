@@ -54,6 +54,27 @@ for place in places:
         print("FOUND", place)
 print("looked at", looked > 20)
 """
+MANY_HOSTS = """
+import socket
+for number in range(1_001):
+    with socket.create_connection(("127.0.0.1", 3128), 20) as proxy:
+        proxy.sendall(b"CONNECT denied.test:%d HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n" % (number + 1))
+        said = proxy.recv(4_096)
+print(said.decode())
+"""
+UPGRADE = """
+import socket, ssl
+tls = ssl.create_default_context().wrap_socket(
+    socket.create_connection(("secret.test", 443), 20), server_hostname="secret.test"
+)
+tls.sendall(b"GET /upgraded HTTP/1.1\\r\\nHost: secret.test\\r\\n")
+tls.sendall(b"Connection: Upgrade\\r\\nUpgrade: websocket\\r\\n\\r\\n")
+said = tls.recv(4_096)
+tls.sendall(b"12")
+while piece := tls.recv(4_096):
+    said += piece
+print(said.decode())
+"""
 ASKS = ("asked.test", "refused.test", "other.test")
 
 
@@ -67,6 +88,8 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
             length = next(
                 (int(one[15:]) for one in head.lower().split(b"\r\n") if one.startswith(b"content-length:")), 0
             )
+            if await answer_as_an_enemy(head, reader, writer):
+                continue
             body = head + (await reader.readexactly(length) if length else b"")
             coded = b"\r\nX-Again: " + b" ".join(one[15:] for one in head.split(b"\r\n") if one[:6] == b"author")
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d%s\r\n\r\n" % (len(body), coded) + body)
@@ -77,11 +100,46 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
         writer.close()
 
 
-class Bench:
-    """Runs lines behind the gate, with a person who answers by the host."""
+async def answer_as_an_enemy(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """Returns a caller's secret in ways in which it is not found at once; False for an ordinary request."""
+    path = head.split(b" ")[1]
+    given = next((one[15:] for one in head.split(b"\r\n") if one.lower().startswith(b"authorization:")), b"")
+    if path == b"/upgraded":
+        writer.write(b"HTTP/1.1 101 Go\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nX-Again: %s\r\n\r\n" % given)
+        await reader.readexactly(2)
+        for at in range(0, len(given), 7):
+            writer.write(given[at : at + 7])
+            await writer.drain()
+            await asyncio.sleep(0.02)  # so that each is a piece of its own
+        writer.write(b" and the rest")
+        writer.close()
+        return True
+    if path == b"/part":
+        asked = [one for one in head.lower().split(b"\r\n") if one.startswith(b"range: bytes=")]
+        first, _, last = asked[0][13:].partition(b"-") if asked else (b"0", b"", b"999")
+        part = given[int(first) : int(last) + 1]
+        status = b"206 Part\r\nContent-Range: bytes */%d" % len(given) if asked else b"200 OK"
+        writer.write(b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n" % (status, len(part)) + part)
+    elif path == b"/only-a-part":
+        writer.write(b"HTTP/1.1 206 Part\r\nContent-Length: 12\r\n\r\n" + given[7:19])
+    elif path == b"/hints":
+        writer.write(b"HTTP/1.1 103 Hints\r\nLink: %s\r\n\r\n" % given)
+        writer.write(b"HTTP/1.1 200 %s\r\nTransfer-Encoding: chunked\r\n\r\n" % given)
+        writer.write(b"2;x=%s\r\nok\r\n0\r\nX-Trailer: %s\r\n\r\n" % (given, given))
+    else:
+        return False
+    await writer.drain()
+    return True
 
-    def __init__(self, workspace: Path, egress: Egress, lines: Sequence[str] = RULES, **settings: Any) -> None:
+
+class Bench:
+    """Runs lines behind the gate, with a person who answers by the host; or who says yes to whatever is asked."""
+
+    def __init__(
+        self, workspace: Path, egress: Egress, lines: Sequence[str] = RULES, yes: bool = False, **settings: Any
+    ) -> None:
         self.asked: list[str] = []
+        self.yes = yes
         self.scope = Scope(session_id="proxy", workspace=workspace)
         self.executor = standard_executor(
             [Bash(**settings), BashOutput()], policy=rules(*lines), approve=self._answer, egress=egress
@@ -91,7 +149,9 @@ class Bench:
         if request.effects is not None:
             self.asked.append(request.effects.summary)
             return Answer.ONCE
-        self.asked.append(str(request.target))
+        self.asked.append(str(request.target) or request.question)
+        if self.yes:
+            return Answer.ONCE
         await asyncio.sleep(0.2 if "asked" in str(request.target) else 0)
         return Answer.ONCE if "asked" in str(request.target) else Answer.no("not that one")
 
@@ -125,6 +185,9 @@ async def scenarios(folder: Path) -> None:
     await plain.run("allowed on its port", f"{curl} https://allowed.test:8443/a")
     await plain.run("allowed on another port", f"{curl} https://allowed.test:8444/a")
     await plain.run("allowed, plain", f"{curl} http://allowed.test/a; {curl} http://allowed.test/b")
+    await plain.run("allowed on another port, plain", f"{curl} -d 'EHLO me' http://allowed.test:25/")
+    (workspace / "many_hosts.py").write_text(MANY_HOSTS)
+    await plain.run("many hosts", "python3 many_hosts.py")
     await plain.run("knows no proxy", f"{curl} --noproxy '*' https://allowed.test/a")
     await plain.run("denied", f"{curl} https://denied.test/a")
     await plain.run("denied, plain", f"{curl} http://denied.test/a")
@@ -147,6 +210,14 @@ async def scenarios(folder: Path) -> None:
     opened = Bench(workspace, Egress(), network=True)
     await opened.run("opened", f"{curl} https://other.test/a")
     await opened.run("opened, denied", f"{curl} https://denied.test/a")
+    for policy in ("deny network", "ask network", "allow network"):
+        bench = Bench(workspace, Egress(), ("allow execute", policy), network=True)
+        await bench.run(f"opened, {policy}", f"{curl} https://other.test/a")
+    for yes in (False, True):
+        unconfined = Bench(workspace, Egress(), yes=yes, sandbox="off")
+        await unconfined.run(f"no sandbox, {yes}", f"{curl} https://denied.test/a")
+    nothing_denied = Bench(workspace, Egress(), ("allow execute", "allow network allowed.test"), sandbox="off")
+    await nothing_denied.run("no sandbox, no rule", f"{curl} https://denied.test/a")
     kept = ProgramSecret(lambda: SECRET, ("secret.test",), name="API_TOKEN")
     holding = Bench(workspace, Egress(secrets=(kept,)))
     curl = "curl -sS --max-time 20"
@@ -161,6 +232,18 @@ async def scenarios(folder: Path) -> None:
     await holding.run("body", f"head -c 300000 /dev/zero | {curl} --data-binary @- https://secret.test/ | wc -c")
     await holding.run("trace", f"{curl} -X TRACE https://secret.test/")
     await holding.run("fronting", f'{curl} -H "Host: denied.test" https://secret.test/')
+    (workspace / "upgrade.py").write_text(UPGRADE)
+    await holding.run("upgraded", "python3 upgrade.py")
+    await holding.run("in parts", f"for at in 0-15 16-31 32-90; do {curl} -r $at https://secret.test/part; done")
+    await holding.run("only a part", f"{curl} https://secret.test/only-a-part")
+    await holding.run("hints", f"{curl} -i https://secret.test/hints")
+    await holding.run("trace, small", f"{curl} -X trace https://secret.test/")
+    await holding.run("connect inside", f"{curl} -X CONNECT --request-target denied.test:443 https://secret.test/")
+    await holding.run("another target", f"{curl} --request-target http://denied.test/x https://secret.test/")
+    two = "-H 'Transfer-Encoding: chunked' -H 'Content-Length: 4'"
+    await holding.run("two lengths", f"{curl} --http1.1 {two} -d 'hello world' https://secret.test/")
+    http2 = "-H 'Connection: Upgrade, HTTP2-Settings' -H 'Upgrade: h2c' -H 'HTTP2-Settings: AAMAAABk'"
+    await holding.run("another protocol", f"{curl} --http1.1 {http2} https://secret.test/")
     await holding.run("passed through", f"{curl} --cacert ca.pem https://allowed.test/a")
     (workspace / "search.py").write_text(SEARCH)
     await holding.run("search", f"{curl} {bearer} https://secret.test/a -o answer; python3 search.py")

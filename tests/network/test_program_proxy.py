@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import html
 import json
+import math
 import os
 import shutil
+import socket
+import ssl
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 import forge
+from forge import Egress
 from forge.core.extras import is_installed
-from forge.network.program_proxy import answer_name, read_server_name
+from forge.network.program_proxy import ProgramProxy, answer_name, read_server_name
 from forge.network.program_requests import PieceChanger
 from forge.network.program_secrets import ProgramSecret
 from forge.process.running.run import find_tier
@@ -92,6 +103,18 @@ def test_an_allow_without_a_port_is_about_the_web_only(came):
     assert came["allowed on another port"]["hits"] == {}
 
 
+def test_a_plain_request_to_another_port_needs_its_number_since_a_body_may_be_of_any_protocol(came):
+    assert came["allowed on another port, plain"]["asked"] == ["tcp://allowed.test:25"]
+    assert came["allowed on another port, plain"]["hits"] == {}
+
+
+def test_a_program_that_tries_many_servers_fills_no_memory_and_no_report(came):
+    found = came["many hosts"]
+    assert len(found["network"]) == 1_000
+    assert "the program tried 1,000 hosts already" in found["output"]
+    assert found["hits"] == {}
+
+
 def test_one_question_is_asked_for_all_connections_while_the_program_waits(came):
     assert came["asked"]["asked"] == ["https://asked.test"]
     assert came["asked"]["hits"] == {f"{PUBLIC}:443": 2}
@@ -151,6 +174,57 @@ def test_an_open_network_stays_open_for_hosts_that_no_rule_is_about(came):
 
 
 @pytest.mark.parametrize(
+    ("policy", "asked", "why"),
+    [("deny network", [], "the rule `deny network`"), ("ask network", ["https://other.test"], "not that one")],
+)
+def test_a_rule_about_all_hosts_holds_for_an_open_network(came, policy, asked, why):
+    assert came[f"opened, {policy}"]["hits"] == {}
+    assert came[f"opened, {policy}"]["asked"] == asked
+    assert why in came[f"opened, {policy}"]["told"]
+
+
+def test_an_open_network_stays_open_with_a_rule_that_allows_all_hosts(came):
+    assert came["opened, allow network"]["hits"] == {f"{PUBLIC}:443": 1}
+    assert came["opened, allow network"]["asked"] == []
+
+
+def test_without_a_sandbox_a_line_asks_where_rules_restrict_hosts(came):
+    (question,) = came["no sandbox, False"]["asked"]
+    assert "held to that only in bubblewrap" in question
+    assert came["no sandbox, False"]["hits"] == {}
+    assert "the rules about hosts cannot be enforced" in came["no sandbox, False"]["told"]
+
+
+@pytest.mark.parametrize(("name", "questions"), [("no sandbox, True", 1), ("no sandbox, no rule", 0)])
+def test_without_a_sandbox_a_line_runs_if_the_person_says_so_or_no_rule_restricts_hosts(came, name, questions):
+    assert came[name]["hits"] == {f"{OTHER}:443": 1}
+    assert len(came[name]["asked"]) == questions
+
+
+@pytest.mark.parametrize("name", ["upgraded", "in parts", "only a part", "hints"])
+def test_a_server_cannot_hand_the_secret_back_in_pieces_or_between_them(came, name):
+    found = json.dumps(came[name])
+    assert sum(came[name]["hits"].values()) >= 1
+    assert not [at for at in range(len(SECRET) - 7) if SECRET[at : at + 8] in found]
+
+
+def test_answers_that_are_no_plain_text_still_come(came):
+    assert came["upgraded"]["output"].startswith("HTTP/1.1 101")
+    assert came["upgraded"]["output"].rstrip().endswith("and the rest")
+    assert came["upgraded"]["output"].count("Bearer forge-") == 2
+    assert came["in parts"]["output"].count("Bearer forge-") == 3  # the whole one each time
+    assert "its answer is a part" in came["only a part"]["told"]
+    assert came["hints"]["output"].endswith("ok")
+
+
+def test_what_servers_could_read_in_two_ways_is_sent_in_one(came):
+    assert "transfer-encoding: chunked" in came["two lengths"]["output"]
+    assert "content-length" not in came["two lengths"]["output"]
+    assert "GET / HTTP/1.1" in came["another protocol"]["output"]
+    assert "h2c" not in came["another protocol"]["output"]
+
+
+@pytest.mark.parametrize(
     "name", ["secret", "secret without a header", "secret as a password", "secret, knows no proxy", "search"]
 )
 def test_a_secret_is_sent_and_never_seen(came, name):
@@ -170,6 +244,9 @@ def test_a_secret_is_sent_and_never_seen(came, name):
         ("placeholder in a URL", "which is only for secret.test"),
         ("placeholder in a body", "its body holds the placeholder"),
         ("trace", "TRACE is not forwarded"),
+        ("trace, small", "TRACE is not forwarded"),
+        ("connect inside", "CONNECT is not forwarded"),
+        ("another target", "its target is not a path"),
         ("fronting", "its Host header does not name secret.test"),
     ],
 )
@@ -228,10 +305,130 @@ def test_a_value_is_covered_however_an_answer_is_cut():
 
 
 def test_base64_of_a_value_is_covered_at_any_place():
-    import base64
-
     secret, value = ProgramSecret(lambda: "", ("x.test",)), "a-long-enough-secret-value"
     changer = PieceChanger(dict(secret.spellings(value)))
     for before in range(6):
         coded = base64.b64encode(b"x" * before + value.encode() + b"yz")
         assert value[3:-3].encode() not in base64.b64decode(changer.change_whole(coded).replace(b"-", b"+"))
+
+
+@pytest.mark.parametrize(
+    "spell",
+    [
+        lambda value: "".join(f"%{ord(one):02x}" if not one.isalnum() else one for one in value),
+        lambda value: "".join(f"%{ord(one):02X}" for one in value),
+        lambda value: quote(value, safe="").lower(),
+        lambda value: value.encode().hex(),
+        lambda value: value.encode().hex().upper(),
+        lambda value: json.dumps(value),
+        lambda value: html.escape(value),
+        lambda value: base64.urlsafe_b64encode(b"me:" + value.encode()).decode(),
+    ],
+)
+def test_the_usual_spellings_of_a_value_are_covered(spell):
+    value = 'a>>>b???c"d\\e&long-enough/value'
+    secret = ProgramSecret(lambda: "", ("x.test",))
+    changer = PieceChanger(dict(secret.spellings(value)))
+    text = f"before {spell(value)} after".encode()
+    changed = changer.change_whole(text)
+    assert b"forge-" in changed
+    assert len(changed) == len(text)
+    assert changer.change_whole(b"before a>>>b and after") == b"before a>>>b and after"
+
+
+def test_a_piece_that_holds_no_beginning_of_a_value_is_passed_on_at_once():
+    changer = PieceChanger({b"the-secret": b"forge-0000"})
+    assert changer.change(b"data: 1\n\n") == b"data: 1\n\n"
+    assert changer.change(b"data: the-se") == b"data: "
+    assert changer.change(b"cret") == b"forge-0000"
+    assert changer.change(b"the-se") == b""
+    assert changer.change(b"nse") == b"the-sense"
+
+
+@contextmanager
+def _serving(judge) -> Iterator[tuple[ProgramProxy, int, int]]:
+    """A proxy that listens here: itself, its port, and that for clients that know none. Needs a running loop."""
+    listening = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    names = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    names.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in listening]
+    proxy = ProgramProxy(judge, Egress())
+    proxy.take([one.detach() for one in (*listening, names)])
+    try:
+        yield proxy, ports[0], ports[1]
+    finally:
+        proxy.close()
+
+
+def _ask_for(host: str, port: int) -> str:
+    with socket.create_connection(("127.0.0.1", port), 20) as client:
+        client.sendall(f"CONNECT {host}:443 HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        return client.recv(4_096).decode()
+
+
+async def test_the_time_of_several_questions_at_once_counts_once():
+    answered, asked = asyncio.Event(), asyncio.Semaphore(0)
+
+    async def judge(url: str) -> str:
+        asked.release()
+        await answered.wait()
+        return "not that one"
+
+    began = time.monotonic()
+    with _serving(judge) as (proxy, port, _):
+        asking = [asyncio.create_task(asyncio.to_thread(_ask_for, f"h{one}.example", port)) for one in range(4)]
+        for _ in asking:
+            await asked.acquire()
+        assert proxy.waited == math.inf
+        answered.set()
+        assert all("not that one" in one for one in await asyncio.gather(*asking))
+        assert 0 < proxy.waited <= time.monotonic() - began
+
+
+def test_a_program_that_outlives_the_loop_of_its_judge_is_refused_and_not_kept_waiting():
+    async def judge(url: str) -> str:
+        return "by the judge"
+
+    async def serve() -> tuple[Any, str]:
+        serving = _serving(judge)
+        _, port, _ = entered = serving.__enter__()
+        return (serving, entered), await asyncio.to_thread(_ask_for, "one.example", port)
+
+    (serving, (proxy, port, _)), told = asyncio.run(serve())
+    try:
+        assert "by the judge" in told
+        assert "no one can be asked any more" in _ask_for("two.example", port)
+        assert proxy.waited < math.inf
+        assert [one["host"] for one in proxy.report()] == ["one.example", "two.example"]
+    finally:
+        serving.__exit__(None, None, None)
+
+
+async def test_a_greeting_may_come_in_pieces_and_half_a_greeting_is_not_waited_for():
+    judged: asyncio.Queue[str] = asyncio.Queue()
+
+    async def judge(url: str) -> str:
+        judged.put_nowait(url)
+        return "no"
+
+    written = ssl.MemoryBIO()
+    greeting = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), written, server_hostname="whole.example")
+    with pytest.raises(ssl.SSLWantReadError):
+        greeting.do_handshake()
+    said = written.read()
+
+    def greet(*pieces: bytes) -> bytes:
+        with socket.create_connection(("127.0.0.1", port), 20) as client:
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for piece in pieces:
+                client.sendall(piece)
+            client.shutdown(socket.SHUT_WR)
+            with suppress(ConnectionResetError):
+                return client.recv(100)
+        return b""
+
+    with _serving(judge) as (proxy, _, port):
+        assert await asyncio.to_thread(greet, said[:1], said[1:50], said[50:]) == b""
+        assert await judged.get() == "https://whole.example"
+        assert await asyncio.to_thread(greet, said[:50]) == b""
+        assert "without a name" in proxy.report()[-1]["refused"]

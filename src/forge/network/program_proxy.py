@@ -19,7 +19,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, NoReturn
 
 import h11
@@ -96,7 +96,7 @@ class ProgramProxy:
         self._hosts: dict[tuple[str, int], ReachedHost] = {}
         self._verdicts: dict[str, asyncio.Future[str]] = {}
         self._asking = 0  # servers that are being judged
-        self._waited = 0.0
+        self._waited = self._began = 0.0
         self._connections = asyncio.Semaphore(MOST_CONNECTIONS)
         self._bytes = 0
         self._open: set[asyncio.Task[None]] = set()
@@ -233,12 +233,12 @@ class ProgramProxy:
         """Forwards a plain HTTP request. Returns whether the client may send another."""
         host, port = exchange.plain_origin(request)
         try:
-            upstream = await self._connect(host, port, "http")
+            upstream = await self._connect(host, port, "http" if port == 80 else "tcp")  # a body may be any protocol's
         except ToolError as error:
             await exchange.refuse(403, error.message)
             return exchange.goes_on
         with contextlib.closing(upstream):
-            await self._counted(host, port, forward_request(exchange, request, upstream, (host, port), self._secrets))
+            await self._forward(exchange, request, upstream, (host, port))
         return exchange.goes_on
 
     async def _read_greeting(self, client: Wire, host: str, port: int) -> bytes:
@@ -278,7 +278,7 @@ class ProgramProxy:
         """Connects to a host that may be reached. Raises `ToolError` with the reason otherwise."""
         name, address = read_host(host)
         url = Url("https", name, port, "/", address)
-        self._hosts.setdefault((host, port), ReachedHost(host, port))
+        self._note(host, port)
         try:
             self._egress.judge(url, proxied=bool(find_proxy(url, self._egress)))  # before anyone is asked
             if why := await self._verdict(host, port, scheme or ("https" if port == 443 else "tcp")):
@@ -299,18 +299,28 @@ class ProgramProxy:
         shown = f"[{host}]" if ":" in host else host
         url = f"{scheme}://{shown}" if port == _PORTS.get(scheme) else f"{scheme}://{shown}:{port}"
         if (known := self._verdicts.get(url)) is None:
-            if len(self._verdicts) >= MOST_HOSTS:
-                return f"the program tried {MOST_HOSTS:,} hosts already"
-            self._asking += 1
-            asked = asyncio.run_coroutine_threadsafe(self._judge_safely(url), self._loop)
-            known = self._verdicts[url] = asyncio.wrap_future(asked)
+            known = self._verdicts[url] = asyncio.ensure_future(self._ask_judge(url))
         why = await asyncio.shield(known)
         self._hosts[host, port].refused = why
         return why
 
+    async def _ask_judge(self, url: str) -> str:
+        """Returns the verdict of the judge, who is in another thread's loop; one that fails, or has ended, means no."""
+        if not self._asking:
+            self._began = time.monotonic()
+        self._asking += 1
+        judging = self._judge_safely(url)
+        try:
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(judging, self._loop))
+        except (RuntimeError, asyncio.CancelledError):  # its loop is closed, or is being closed
+            judging.close()
+            return "no one can be asked any more: the run that started the program is over"
+        finally:
+            self._waited += time.monotonic() - self._began if self._asking == 1 else 0.0  # not once for each question
+            self._asking -= 1
+
     async def _judge_safely(self, url: str) -> str:
         """Returns the verdict; a judge that fails means no."""
-        began = time.monotonic()
         try:
             return await self._judge(url)
         except ToolError as error:
@@ -318,13 +328,18 @@ class ProgramProxy:
         except Exception as error:  # whatever it is, the host is not reached
             log.warning("the rules about %s could not be asked", url, exc_info=True)
             return f"the rules could not be asked: {type(error).__name__}"
-        finally:
-            self._asking -= 1
-            self._waited += time.monotonic() - began
 
     def _refuse(self, host: str, port: int, why: str) -> NoReturn:
-        self._hosts.setdefault((host, port), ReachedHost(host, port)).refused = why
+        self._note(host, port).refused = why
         raise RefusedRequest(why)
+
+    def _note(self, host: str, port: int) -> ReachedHost:
+        """Returns what is reported about a server. Raises `ToolError` where a program tries too many."""
+        if (known := self._hosts.get((host, port))) is None:
+            if len(self._hosts) >= MOST_HOSTS:
+                raise ToolError(f"{host}:{port} is not allowed: the program tried {MOST_HOSTS:,} hosts already")
+            known = self._hosts[host, port] = ReachedHost(host, port)
+        return known
 
     async def _end_tls(self, client: SocketWire, host: str, port: int, upstream: SocketWire) -> None:
         from forge.network.session_authority import end_tls
@@ -341,18 +356,18 @@ class ProgramProxy:
             with contextlib.closing(beyond):
                 exchange = Exchange(inside)
                 while (request := await _within(IDLE_SECONDS, exchange.next_request())) is not None:
-                    work = forward_request(exchange, request, beyond, (host, port), self._secrets, scheme="https")
-                    await self._counted(host, port, work)
+                    await self._forward(exchange, request, beyond, (host, port), "https")
                     if not exchange.goes_on:
                         return
 
-    async def _counted(self, host: str, port: int, work: Awaitable[tuple[int, int]]) -> None:
+    async def _forward(
+        self, exchange: Exchange, request: h11.Request, upstream: Wire, origin: tuple[str, int], scheme: str = "http"
+    ) -> None:
+        count = partial(self._count, *origin)
         try:
-            sent, received = await work
+            await forward_request(exchange, request, upstream, origin, self._secrets, count, scheme=scheme)
         except RefusedRequest as refused:
-            self._refuse(host, port, str(refused))
-        self._count(host, port, "sent", sent)
-        self._count(host, port, "received", received)
+            self._refuse(*origin, str(refused))
 
     def _count(self, host: str, port: int, way: str, size: int) -> None:
         found = self._hosts[host, port]
@@ -441,28 +456,33 @@ def _greeting_context() -> ssl.SSLContext:
 
 
 async def _peek_server_name(client: socket.socket) -> str:
+    """Returns the host of a greeting that is left unread. It wakes up only when more of the greeting has come."""
     loop = asyncio.get_running_loop()
     seen = 0
-    while True:
-        ready = asyncio.Event()
-        loop.add_reader(client, ready.set)
-        try:
-            await ready.wait()
-        finally:
-            loop.remove_reader(client)
-        said = client.recv(LONGEST_HEAD, socket.MSG_PEEK)
-        if not said or said[0] != _TLS_HANDSHAKE or len(said) >= LONGEST_HEAD:
-            return ""
-        if len(said) != seen and (name := read_server_name(said)) is not None:
-            return name
-        seen = len(said)
-        await asyncio.sleep(_LINGER)
+    try:
+        while True:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, seen + 1)
+            ready = asyncio.Event()
+            loop.add_reader(client, ready.set)
+            try:
+                await ready.wait()
+            finally:
+                loop.remove_reader(client)
+            said = client.recv(LONGEST_HEAD, socket.MSG_PEEK)
+            if len(said) <= seen or said[0] != _TLS_HANDSHAKE or len(said) >= LONGEST_HEAD:
+                return ""  # nothing more comes, or it is no greeting
+            if (name := read_server_name(said)) is not None:
+                return name
+            seen = len(said)
+            await asyncio.sleep(_LINGER)
+    finally:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
 
 
 def _read_authority(target: bytes) -> tuple[str, int]:
     text = target.decode("ascii", "replace")
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+    if not host or not port.isdecimal() or len(port) > 5 or not 0 < int(port) < 65_536:
         raise RefusedRequest(f"the proxy was asked for {text[:200]!r}, which is not HOST:PORT")
     name, _ = read_host(host.strip("[]"))
     return name, int(port)

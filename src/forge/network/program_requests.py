@@ -10,9 +10,9 @@ import asyncio
 import base64
 import re
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import h11
 
@@ -26,6 +26,9 @@ _HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer upgrade".split()
 )
 _ANSWERED_HERE = b"expect"  # the proxy itself asks for the body
+_PARTS = frozenset((b"range", b"if-range"))  # in parts of an answer a value could not be found
+_NOT_FORWARDED = {b"TRACE": "its answer repeats all headers", b"TRACK": "its answer repeats all headers"}
+_NOT_FORWARDED[b"CONNECT"] = "it would lead to another server"
 _BASIC = re.compile(rb"(?i)basic\s+([a-z0-9+/=_-]+)\s*\Z")
 
 
@@ -166,10 +169,14 @@ async def forward_request(
     upstream: Wire,
     origin: tuple[str, int],
     secrets: Sequence[ProgramSecret],
+    count: Callable[[str, int], None],
     *,
     scheme: str = "http",
-) -> tuple[int, int]:
-    """Forwards one request and its answer. Returns the bytes sent and received. Raises `RefusedRequest`."""
+) -> None:
+    """Forwards one request and its answer. Raises `RefusedRequest`.
+
+    `count`: is told what was "sent" and "received", in bytes, as it happens; it raises `RefusedRequest` for too much.
+    """
     try:
         mine = [(one, one.read()) for one in secrets if one.is_for(origin[0]) and scheme == "https"]
         head, written = _forwarded_head(request, origin, scheme, mine, secrets)
@@ -177,13 +184,12 @@ async def forward_request(
         await exchange.refuse(502, error.message)
         raise RefusedRequest(error.message) from None
     except RefusedRequest as refused:
-        await exchange.refuse(405 if request.method == b"TRACE" else 403, str(refused))
+        await exchange.refuse(405 if request.method.upper() in _NOT_FORWARDED else 403, str(refused))
         raise
     spellings = dict(pair for one, value in mine for pair in (*one.spellings(value), *one.cover(written)))
-    forwarding = _Forwarding(exchange, upstream, origin[0], PieceChanger(spellings), checked=bool(mine))
-    sending = asyncio.ensure_future(
-        forwarding.send(head, PieceChanger({one.placeholder.encode(): b"" for one in secrets}))
-    )
+    placeholders = PieceChanger({one.placeholder.encode(): b"" for one in secrets})
+    forwarding = _Forwarding(exchange, upstream, origin[0], (placeholders, PieceChanger(spellings)), count, bool(mine))
+    sending = asyncio.ensure_future(forwarding.send(head))
     answering = asyncio.ensure_future(forwarding.answer())
     try:
         await asyncio.wait((sending, answering), return_when=asyncio.FIRST_EXCEPTION)
@@ -199,38 +205,47 @@ async def forward_request(
         for one in (sending, answering):
             one.cancel()
         await asyncio.gather(sending, answering, return_exceptions=True)
-    return forwarding.sent, forwarding.received
 
 
 class _Forwarding:
     """One request on its way to the server, and the answer on its way back."""
 
-    def __init__(self, exchange: Exchange, upstream: Wire, host: str, back: PieceChanger, *, checked: bool) -> None:
-        self._exchange, self._upstream, self._host, self._back = exchange, upstream, host, back
+    def __init__(
+        self,
+        exchange: Exchange,
+        upstream: Wire,
+        host: str,
+        changers: tuple[PieceChanger, PieceChanger],
+        count: Callable[[str, int], None],
+        checked: bool,
+    ) -> None:
+        self._exchange, self._upstream, self._host, self._count = exchange, upstream, host, count
+        self._placeholders, self._back = changers
         self._checked = checked  # the answer may hold a secret
         self._server = h11.Connection(h11.CLIENT, max_incomplete_event_size=LONGEST_ANSWER_HEAD)
-        self.sent = self.received = 0
 
-    async def send(self, head: h11.Request, placeholders: PieceChanger) -> None:
+    async def send(self, head: h11.Request) -> None:
         await self._give(head)
         while (piece := await self._exchange.read_body()) is not None:
-            if placeholders.finds(piece):
-                raise RefusedRequest("its body holds the placeholder of a secret, which goes only into a header")
+            self._check(piece, "body")
             await self._give(h11.Data(data=piece))
         await self._give(h11.EndOfMessage())
+
+    def _check(self, piece: bytes, where: str) -> None:
+        if self._placeholders.finds(piece):
+            raise RefusedRequest(f"its {where} holds the placeholder of a secret, which goes only into a header")
 
     async def answer(self) -> None:
         while True:
             event = self._server.next_event()
             if event is h11.NEED_DATA:
                 piece = await self._upstream.read()
-                self.received += len(piece)
+                self._count("received", len(piece))
                 self._server.receive_data(piece)
             elif isinstance(event, h11.InformationalResponse):
                 if event.status_code == 101:
-                    await self._exchange.send(event)
-                    await self._exchange.wire.write(self._back.change(self._server.trailing_data[0], last=True))
-                    await _relay_upgraded(self._exchange.wire, self._upstream, self._back)
+                    await self._exchange.send(_upgraded_head(event, self._back))
+                    await self._relay_upgraded()
                     return
                 # otherwise nothing: the proxy itself said 100 Continue
             elif isinstance(event, h11.Response):
@@ -246,28 +261,46 @@ class _Forwarding:
 
     async def _give(self, event: h11.Event) -> None:
         if data := self._server.send(event):
-            self.sent += len(data)
+            self._count("sent", len(data))
             await self._upstream.write(data)
 
     async def _pass_on(self, data: bytes) -> None:
         if data:
             await self._exchange.send(h11.Data(data=data))
 
+    async def _relay_upgraded(self) -> None:
+        """Relays what is no longer HTTP, with the same checks; it ends with either side."""
+        client, upstream = self._exchange.wire, self._upstream
 
-async def _relay_upgraded(client: Wire, upstream: Wire, back: PieceChanger) -> None:
-    async def forth() -> None:
-        while piece := await client.read():
-            await upstream.write(piece)
-        upstream.end()
+        async def forth(piece: bytes) -> None:
+            while piece or (piece := await client.read()):
+                self._check(piece, "connection")
+                self._count("sent", len(piece))
+                await upstream.write(piece)
+                piece = b""
+            upstream.end()
 
-    async def returned() -> None:
-        while piece := await upstream.read():
-            await client.write(back.change(piece, last=True))
-        client.end()
+        async def returned(piece: bytes) -> None:
+            while piece or (piece := await upstream.read()):
+                self._count("received", len(piece))
+                await client.write(self._back.change(piece))
+                piece = b""
+            await client.write(self._back.change(b"", last=True))
+            client.end()
 
-    async with asyncio.TaskGroup() as both:
-        both.create_task(forth())
-        both.create_task(returned())
+        sides = [
+            asyncio.ensure_future(forth(self._exchange.trailing)),
+            asyncio.ensure_future(returned(self._server.trailing_data[0])),
+        ]
+        try:
+            await asyncio.wait(sides, return_when=asyncio.FIRST_EXCEPTION)
+            for one in sides:
+                if one.done():
+                    one.result()
+        finally:
+            for one in sides:
+                one.cancel()
+            await asyncio.gather(*sides, return_exceptions=True)
 
 
 def _forwarded_head(
@@ -279,24 +312,24 @@ def _forwarded_head(
 ) -> tuple[h11.Request, list[bytes]]:
     """Returns the head to send, and the values of the headers that hold a secret."""
     host, port = origin
-    if request.method == b"TRACE":
-        raise RefusedRequest("TRACE is not forwarded: its answer repeats all headers")
+    method = request.method.upper()  # some servers take it in any case
+    if method in _NOT_FORWARDED:
+        raise RefusedRequest(f"{method.decode()} is not forwarded: {_NOT_FORWARDED[method]}")
     named = [value for name, value in request.headers if name == b"host"]
     if len(named) != 1 or not _names(named[0], scheme, host, port):
         raise RefusedRequest(f"its Host header does not name {host}")
-    named_upgrade = b"upgrade" in dict(request.headers).get(b"connection", b"").lower()
-    left_out = {_ANSWERED_HERE} | _HOP_BY_HOP - ({b"upgrade", b"connection"} if named_upgrade else set())
-    headers = [(name, value) for name, value in request.headers if name not in left_out]
+    if scheme == "https" and not request.target.startswith(b"/") and (method, request.target) != (b"OPTIONS", b"*"):
+        raise RefusedRequest("its target is not a path, so it may name another host")  # servers prefer it to Host
+    headers = _end_to_end(request.headers)
     by_header = {one.header_name for one, _ in mine}
     if mine:
-        headers = [(name, value) for name, value in headers if name != b"accept-encoding"]
+        headers = [(name, value) for name, value in headers if name != b"accept-encoding" and name not in _PARTS]
         headers.append((b"accept-encoding", b"identity"))  # what is compressed could not be looked through
     for one, value in mine:
         headers = _with_secret(headers, one, value)
     target = request.target
     if scheme == "http":
-        url = urlsplit(request.target.decode("ascii", "replace"))
-        target = (url._replace(scheme="", netloc="").geturl() or "/").encode()
+        target = read_url(request.target.decode("ascii", "replace")).target.encode()  # of the URL that was judged
     rest = target + b"\n" + b"\n".join(name + b": " + value for name, value in headers if name not in by_header)
     rest += b"\n" + unquote(target.decode("ascii", "replace")).encode()
     for one in secrets:
@@ -305,6 +338,21 @@ def _forwarded_head(
             raise RefusedRequest(f"it holds the placeholder of {one.name or 'a secret'}, which is only for {where}")
     written = [value for name, value in headers if name in by_header]
     return h11.Request(method=request.method, target=target, headers=headers), written
+
+
+def _end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Returns the headers that are not about the connection to the proxy: one length, and no protocol but WebSocket,
+    since in another one, such as HTTP/2, requests could name other hosts.
+    """
+    given = list(headers)
+    named = {one.strip().lower() for name, value in given if name == b"connection" for one in value.split(b",")}
+    left_out = {_ANSWERED_HERE, *_HOP_BY_HOP}
+    if any(name == b"transfer-encoding" for name, _ in given):
+        left_out.add(b"content-length")  # servers disagree about which one holds
+    found = [(name, value) for name, value in given if name not in left_out]
+    if b"upgrade" in named and [value.lower() for name, value in given if name == b"upgrade"] == [b"websocket"]:
+        found += [(b"connection", b"Upgrade"), (b"upgrade", b"websocket")]
+    return found
 
 
 def _with_secret(headers: list[tuple[bytes, bytes]], secret: ProgramSecret, given: str) -> list[tuple[bytes, bytes]]:
@@ -348,11 +396,20 @@ def _returned_head(response: h11.Response, back: PieceChanger, *, checked: bool)
     coding = b", ".join(value for name, value in headers if name == b"content-encoding").strip().lower()
     if checked and coding not in (b"", b"identity"):
         raise RefusedRequest("its answer is compressed, so it cannot be looked through for the secret")
+    if checked and response.status_code == 206:
+        raise RefusedRequest("its answer is a part, so it cannot be looked through for the secret")
     changed = [(name, back.change_whole(value)) for name, value in headers]
     ends = any(name == b"connection" and b"close" in value.lower() for name, value in response.headers)
     if ends or response.http_version != b"1.1":
         changed.append((b"connection", b"close"))
     return h11.Response(
+        status_code=response.status_code, headers=changed, reason=back.change_whole(bytes(response.reason))
+    )
+
+
+def _upgraded_head(response: h11.InformationalResponse, back: PieceChanger) -> h11.InformationalResponse:
+    changed = [(name, back.change_whole(value)) for name, value in response.headers]
+    return h11.InformationalResponse(
         status_code=response.status_code, headers=changed, reason=back.change_whole(bytes(response.reason))
     )
 
@@ -364,6 +421,7 @@ class PieceChanger:
         self._pairs = dict(sorted(pairs.items(), key=lambda pair: -len(pair[0])))  # the longest is looked for first
         self._found = re.compile(b"|".join(re.escape(one) for one in self._pairs)) if pairs else None
         self._overlap = max((len(one) for one in self._pairs), default=1) - 1
+        self._firsts = {one[0] for one in self._pairs if one}
         self._kept = b""
 
     def change_whole(self, text: bytes) -> bytes:
@@ -374,9 +432,16 @@ class PieceChanger:
         if self._found is None:
             return piece
         text = self.change_whole(self._kept + piece)
-        cut = len(text) if last else max(0, len(text) - self._overlap)
+        cut = len(text) if last else self._find_beginning(text)
         self._kept = text[cut:]
         return text[:cut]
+
+    def _find_beginning(self, text: bytes) -> int:
+        """Returns where a string may begin that the text does not hold whole; its length if there is none."""
+        for at in range(max(0, len(text) - self._overlap), len(text)):
+            if text[at] in self._firsts and any(one.startswith(text[at:]) for one in self._pairs):
+                return at
+        return len(text)
 
     def finds(self, piece: bytes) -> bool:
         """Returns whether a string is in the text so far."""

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import base64
+import html
+import json
+import re
 import secrets as random_bytes
 import string
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 _LETTERS = string.ascii_letters + string.digits
+_CODE, _SIGN, _ANY = re.compile(rb"%[0-9A-F]{2}"), re.compile(rb"[^A-Za-z0-9]"), re.compile(rb"(?s).")
 _LEAST_CODED = 8  # bytes in base64 below which ordinary text would be changed
+
+
+def _quote_sign(found: re.Match[bytes]) -> bytes:
+    return b"%%%02X" % found[0][0]
 
 
 def _make_placeholder() -> str:
@@ -53,11 +61,17 @@ class ProgramSecret:
         """Returns the value as answers may spell it, each with a part of the placeholder of the same length, so that
         the lengths that answers name stay true.
         """
-        found = [value.encode(), quote(value, safe="").encode(), value.replace("/", "\\/").encode()]
+        plain = value.encode()
+        quoted = [quote(value, safe="").encode(), quote_plus(value).encode(), _SIGN.sub(_quote_sign, plain)]
+        quoted.append(_ANY.sub(_quote_sign, plain))
+        found = [plain, *quoted, *(_CODE.sub(lambda code: code[0].lower(), one) for one in quoted)]
+        found.append(value.replace("/", "\\/").encode())
+        found += [json.dumps(value)[1:-1].encode(), html.escape(value).encode()]
+        found += [plain.hex().encode(), plain.hex().upper().encode()]
         for offset in range(3):  # base64 spells a text in three ways, by its place
-            coded = base64.b64encode(b"\0" * offset + value.encode())
-            found.append(coded[4 if offset else 0 : len(coded) // 4 * 4 - 4])
-        long_enough = {one for one in found if len(one) >= min(_LEAST_CODED, len(value))}
+            for coded in (base64.b64encode(b"\0" * offset + plain), base64.urlsafe_b64encode(b"\0" * offset + plain)):
+                found.append(coded[4 if offset else 0 : len(coded) // 4 * 4 - 4])
+        long_enough = {one for one in found if one and len(one) >= min(_LEAST_CODED, len(value))}
         return [(one, self._placeholder_of(len(one))) for one in sorted(long_enough, key=len, reverse=True)]
 
     def cover(self, written: Iterable[bytes]) -> list[tuple[bytes, bytes]]:

@@ -114,6 +114,12 @@ class Rules:
         mine = self._rules_about(spec, permission).all_rules()
         return {rule.decision for rule in mine if rule.target and rule.is_for(scope)}
 
+    def restricts(self, spec: ToolSpec, permission: Permission, scope: Scope) -> bool:
+        """Returns whether rules deny this permission to the tool, or ask about it: for some target, or for all."""
+        mine = [rule for rule in self._rules_about(spec, permission).all_rules() if rule.is_for(scope)]
+        about = [rule for rule in mine if rule.target or rule.permission is permission]  # not `ask tool:NAME`
+        return any(rule.decision is not Decision.ALLOW for rule in about)
+
     def all_rules(self) -> list[Rule]:
         """Returns all rules, those of layers included."""
         return [*self.rules, *(rule for _, layer in self.layers for rule in layer.all_rules())]

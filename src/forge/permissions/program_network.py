@@ -27,13 +27,14 @@ async def program_network(ctx: ToolContext, *, opened: bool, sandbox: str | bool
     allows, restricts = _host_rules(ctx)
     egress = Egress.current()
     needs_proxy = restricts if opened else allows or bool(egress.secrets)
-    if not needs_proxy:
+    if not needs_proxy and not restricts:
         return opened
-    if find_tier("auto" if sandbox is None else sandbox) is Tier.BUBBLEWRAP:
+    tier = find_tier("auto" if sandbox is None else sandbox)
+    if needs_proxy and tier is Tier.BUBBLEWRAP:
         from forge.network.program_proxy import ProgramProxy  # it loads the HTTP client
 
         return ProgramProxy(_HostJudge(ctx, opened=opened), egress)
-    if opened and restricts:
+    if restricts and (opened or tier is Tier.NONE):  # without a sandbox, a program has the whole network
         await _ask_for_all(ctx)
     return opened
 
@@ -51,22 +52,23 @@ def server_network(
         parameters={},
         permissions=frozenset({Permission.NETWORK}),
     )
-    found = hosts.decisions_about_targets(spec, Permission.NETWORK, Scope())
-    allows, restricts = bool(found & {Decision.ALLOW}), bool(found & {Decision.ASK, Decision.DENY})
-    if not (restricts if opened else allows):
+    allows = Decision.ALLOW in hosts.decisions_about_targets(spec, Permission.NETWORK, Scope())
+    restricts = hosts.restricts(spec, Permission.NETWORK, Scope())
+    if not restricts and (opened or not allows):
         return opened
-    if find_tier(sandbox) is Tier.BUBBLEWRAP:
+    tier = find_tier(sandbox)
+    if (restricts if opened else allows) and tier is Tier.BUBBLEWRAP:
         from forge.network.program_proxy import ProgramProxy  # it loads the HTTP client
 
         return ProgramProxy(_ServerHosts(spec, hosts, opened=opened), egress or Egress())
-    if opened:
+    if restricts and (opened or tier is Tier.NONE):
         raise ToolError(
             f"the MCP server {name} is not started: rules ask about hosts or deny some, and only bubblewrap can hold a"
             " program to that",
             ErrorKind.CONFIG,
-            "Install bubblewrap, or set network: false for this server.",
+            "Install bubblewrap, or set network: false and a sandbox for this server.",
         )
-    return False
+    return opened
 
 
 class _ServerHosts:
@@ -105,7 +107,7 @@ def _host_rules(ctx: ToolContext) -> tuple[bool, bool]:
     if not isinstance(policy, Rules):
         return False, False
     found = policy.decisions_about_targets(ctx.spec, Permission.NETWORK, ctx.scope)
-    return bool(found & {Decision.ALLOW, Decision.ASK}), bool(found & {Decision.ASK, Decision.DENY})
+    return bool(found & {Decision.ALLOW, Decision.ASK}), policy.restricts(ctx.spec, Permission.NETWORK, ctx.scope)
 
 
 class _HostJudge:
