@@ -164,6 +164,10 @@ def shown(**properties: Any) -> Any:
             {"anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "null"}], "default": None},
             {"anyOf": [{"type": "string"}, {"type": "integer"}]},
         ),
+        (
+            {"dependencies": {"examples": {"examples": [1], "required": ["unit"]}}},  # one is a name, one a keyword
+            {"dependencies": {"examples": {"required": ["unit"]}}},
+        ),
     ],
 )
 def test_a_parameter_is_shown_with_all_that_a_model_needs_and_no_more(whole, short):

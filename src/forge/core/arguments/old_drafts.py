@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, unquote, urldefrag, urljoin
 
+from forge.core.arguments.outline import BRANCHES, CONDITIONS, DEPENDENT
 from forge.core.spec import JsonSchema
 
 KeyPath = tuple[str | int, ...]
@@ -14,12 +15,11 @@ _DYNAMIC = ("$dynamicRef", "$recursiveRef")  # their targets depend on the way t
 _OLD = ("draft-03", "draft-04", "draft-06", "draft-07")  # here nothing beside a `$ref` counts, not even an `$id`
 
 _SCHEMA_KEYWORDS = (  # keywords whose value is a schema
-    *("not", "if", "then", "else", "items", "additionalItems", "contains", "unevaluatedItems"),
+    *("not", *CONDITIONS, "items", "additionalItems", "contains", "unevaluatedItems"),
     *("additionalProperties", "unevaluatedProperties", "propertyNames"),
 )
-_LIST_KEYWORDS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")  # … a list of schemas
-# … schemas by name
-_NAMED_KEYWORDS = ("properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions")
+_LIST_KEYWORDS = ("allOf", *BRANCHES, "prefixItems", "items")  # … a list of schemas
+NAMED_KEYWORDS = ("properties", "patternProperties", *DEPENDENT, "$defs", "definitions")  # … schemas by name
 
 
 def modernise_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -51,7 +51,7 @@ def _modernise(schema: Any) -> Any:
     for key in _LIST_KEYWORDS:
         if isinstance(made.get(key), list | tuple):
             made[key] = [_modernise(one) for one in made[key]]
-    for key in _NAMED_KEYWORDS:
+    for key in NAMED_KEYWORDS:
         if isinstance(made.get(key), Mapping):
             made[key] = {name: _modernise(one) for name, one in made[key].items()}
     if isinstance(made.get("items"), list) and "prefixItems" not in made:
@@ -159,6 +159,6 @@ def _parts_of(node: Mapping[str, Any]) -> Iterator[tuple[tuple[Any, ...], Any]]:
     for key in _LIST_KEYWORDS:
         if isinstance(node.get(key), list | tuple):
             yield from (((key, at), one) for at, one in enumerate(node[key]))
-    for key in _NAMED_KEYWORDS:
+    for key in NAMED_KEYWORDS:
         if isinstance(node.get(key), Mapping):
             yield from (((key, name), one) for name, one in node[key].items())

@@ -11,14 +11,20 @@ from urllib.parse import unquote
 from forge.core.arguments.names import Names
 from forge.core.spec import JsonSchema
 
-# Follows the local references of a schema, and counts the cost of following them all.
+# The keywords of JSON Schema that hold schemas for the same value; `old_drafts` uses them, too.
 
 
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+BRANCHES = ("anyOf", "oneOf")
+CONDITIONS = ("if", "then", "else")
+DEPENDENT = ("dependentSchemas", "dependencies")  # … by the name of a key
 
-_BESIDE_ONE = ("not", "if", "then", "else")
-_BESIDE_LISTS = ("allOf", "anyOf", "oneOf")
-_BESIDE_NAMED = ("dependentSchemas", "dependencies")
+
+# Follows the local references of a schema, and counts the cost of following them all.
+
+
+_BESIDE_ONE = ("not", *CONDITIONS)
+_BESIDE_LISTS = ("allOf", *BRANCHES)
 _ANCHORS = ("$anchor", "$dynamicAnchor")
 
 
@@ -99,7 +105,7 @@ class References:
         found: list[Any] = [*self.targets(node)]
         found += [node.get(key) for key in _BESIDE_ONE]
         found += [one for key in _BESIDE_LISTS if isinstance(node.get(key), list | tuple) for one in node[key]]
-        found += [one for key in _BESIDE_NAMED if isinstance(node.get(key), Mapping) for one in node[key].values()]
+        found += [one for key in DEPENDENT if isinstance(node.get(key), Mapping) for one in node[key].values()]
         return (one for one in found if isinstance(one, Mapping))
 
     def _at(self, node: Mapping[str, Any], reference: Any) -> Sequence[Any]:
@@ -141,10 +147,7 @@ def _follow(root: Any, pointer: str) -> Any:
     return found
 
 
-_BRANCHES = ("anyOf", "oneOf")
-_CONDITIONS = ("if", "then", "else")
-_DEPENDENT = ("dependentSchemas", "dependencies")
-_COMPOSED = (*REFERENCES, "allOf", *_BRANCHES, *_CONDITIONS, *_DEPENDENT, "dependentRequired")
+_COMPOSED = (*REFERENCES, "allOf", *BRANCHES, *CONDITIONS, *DEPENDENT, "dependentRequired")
 _FURTHER_KEYS = ("additionalProperties", "unevaluatedProperties")
 Branches = Literal["every", "first", "none"]
 
@@ -232,7 +235,7 @@ class _OutlineWalk:
         targets = self._references.targets(node) if any(key in node for key in REFERENCES) else ()
         for part in (*targets, *_list(node.get("allOf"))):
             found.take(self.of(part, depth + 1))
-        for key in _BRANCHES if self._branches != "none" else ():
+        for key in BRANCHES if self._branches != "none" else ():
             branches = [self.of(part, depth + 1) for part in _list(node.get(key)) if part is not False]
             if branches:
                 found.take_one(branches[:1] if self._branches == "first" else branches)
@@ -243,8 +246,8 @@ class _OutlineWalk:
         return found
 
     def _take_conditions(self, node: Mapping[str, Any], found: Outline, depth: int) -> None:
-        conditions = [self.of(node[key], depth) for key in _CONDITIONS if key in node]
-        dependent = [node[key] for key in (*_DEPENDENT, "dependentRequired") if isinstance(node.get(key), Mapping)]
+        conditions = [self.of(node[key], depth) for key in CONDITIONS if key in node]
+        dependent = [node[key] for key in (*DEPENDENT, "dependentRequired") if isinstance(node.get(key), Mapping)]
         parts = [part for one in dependent for part in one.values()]
         conditions += [self.of(part, depth) for part in parts]
         named = [name for one in dependent for name in one] + [name for part in parts for name in _names(part)]

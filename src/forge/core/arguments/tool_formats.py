@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from forge.core.arguments.old_drafts import modernise_schema
+from forge.core.arguments.old_drafts import NAMED_KEYWORDS, modernise_schema
 from forge.core.arguments.outline import find_reference, flatten_schema, is_flat
 from forge.core.spec import JsonSchema, ToolSpec
 
@@ -25,7 +25,6 @@ _GEMINI = {
     *("type", "format", "description", "nullable", "enum", "items", "properties", "required", "anyOf"),
     *("minimum", "maximum", "minItems", "maxItems", "minLength", "maxLength", "pattern", "propertyOrdering", "title"),
 }
-_OF_SCHEMAS = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}  # names -> schemas
 _OF_DATA = {"default", "enum", "const", "required"}  # values, not schemas
 
 
@@ -118,7 +117,7 @@ def _shorten(schema: Any, *, is_schema: bool = True) -> Any:
     return {
         key: _shorten_number(value)
         if is_schema and key in _OF_DATA
-        else _shorten(value, is_schema=not is_schema or key not in _OF_SCHEMAS)
+        else _shorten(value, is_schema=not is_schema or key not in NAMED_KEYWORDS)
         for key, value in schema.items()
         if not is_schema or not _tells_nothing(key, value, schema)
     }
