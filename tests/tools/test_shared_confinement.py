@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from forge.process.sandbox.layout import Confinement, find_hidden
 from forge.tools.shared.confinement import find_hints
 
 NO_NETWORK = [
@@ -81,3 +84,12 @@ def test_advice_about_the_loopback_fits_a_tool_without_a_shell():
     assert "server & sleep 1; client" in advice(in_shell=True)
     assert "&" not in advice(in_shell=False)
     assert "another call" in advice(in_shell=False)
+
+
+def test_no_output_makes_the_search_for_hidden_paths_slow(tmp_path):
+    confined = Confinement(workspace=tmp_path)
+    began = time.process_time()
+    for text in ("a" * 8_000 + "!", "-" * 8_000, "a.b-" * 2_000, "/a" * 4_000 + "//!"):
+        find_hidden([text], confined, {}, tmp_path)
+    assert time.process_time() - began < 5
+    assert find_hidden(["cannot open /srv/x/y: gone"], confined, {}, tmp_path) == ["/srv/x/y"]

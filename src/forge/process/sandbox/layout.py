@@ -48,7 +48,7 @@ MOST_HIDDEN = 3  # paths that are named
 
 _KERNEL = ("/proc", "/sys", "/dev")
 _TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - each sandbox has its own
-_PATH = re.compile(r"(?<![\w:/.@])\.{0,2}(?:/?[\w.@+~-]+)*/[\w.@+~/-]+")
+_PATH = re.compile(r"(?<![\w:/.@+~-])[\w.@+~-]*/[\w.@+~/-]+")  # in time that grows with the length only
 _BESIDE_PROGRAMS = ("lib", "lib64", "libexec")
 
 
