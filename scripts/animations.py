@@ -46,12 +46,12 @@ BEZEL = 14
 class Recording:
     """A window of tmux, and what it showed, with the seconds."""
 
-    def __init__(self, folder: Path, command: list[str]) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, command: list[str], columns: int = COLUMNS, rows: int = ROWS) -> None:
+        self._folder, self._columns = folder, columns
         self._tmux = ["tmux", "-L", f"forge-{uuid4().hex[:12]}", "-f", "/dev/null"]
         variables = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "NO_COLOR", "TMUX")}
         variables |= {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "XDG_DATA_HOME": str(folder / "home")}
-        size = ("-x", str(COLUMNS), "-y", str(ROWS))
+        size = ("-x", str(columns), "-y", str(rows))
         begin = ["new-session", "-d", *size, "-c", str(folder), shlex.join(command), ";", "set", "-g", "status", "off"]
         subprocess.run([*self._tmux, *begin], env=variables, cwd=folder, check=True)
         self.frames: list[Frame] = []
@@ -61,10 +61,8 @@ class Recording:
         end = time.monotonic() + seconds
         while True:
             begun = time.monotonic()
-            shown = self._do("capture-pane", "-p", "-e", ";", "display", "-p", "#{cursor_flag} #{cursor_x} #{cursor_y}")
-            screen, _, cursor = shown.rstrip("\n").rpartition("\n")
-            visible, column, row = map(int, cursor.split())
-            lines = draw_lines(read_screen(self._settle(screen), COLUMNS), (column, row) if visible else None)
+            screen, cursor = self.capture()
+            lines = draw_lines(read_screen(self._settle(screen), self._columns), cursor)
             time.sleep(max(LOOK - (time.monotonic() - begun), 0))
             if self.frames and self.frames[-1].drawn == lines:
                 self.frames[-1].seconds += time.monotonic() - begun
@@ -72,6 +70,20 @@ class Recording:
                 self.frames.append(Frame(time.monotonic() - begun, lines))
             if time.monotonic() >= end:
                 return re.sub(r"\x1b\[[\d;]*m", "", screen)
+
+    def capture(self) -> tuple[str, tuple[int, int] | None]:
+        """Returns the screen with its colours, and the column and row of the cursor if it is visible."""
+        shown = self._do("capture-pane", "-p", "-e", ";", "display", "-p", "#{cursor_flag} #{cursor_x} #{cursor_y}")
+        screen, _, cursor = shown.rstrip("\n").rpartition("\n")
+        visible, column, row = map(int, cursor.split())
+        return screen, (column, row) if visible else None
+
+    def wait_for_question(self) -> None:
+        """Waits until the last line of the screen offers its keys."""
+        end = time.monotonic() + PATIENCE
+        while not self.look(LOOK).rstrip().endswith(("[e]dit?", "[d]etails?")):
+            if time.monotonic() > end:
+                raise SystemExit("the terminal asks nothing")
 
     def wait(self, text: str, reads: float = 0.0) -> None:
         """Records until this is shown; then a person reads it for so many seconds."""

@@ -5,24 +5,18 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
 import re
-import select
-import struct
-import subprocess
+import shlex
 import sys
 import tempfile
-import termios
 from pathlib import Path
 
+from scripts.animations import Recording
 from scripts.ansi_svg import draw_svg
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "terminal-approval.svg"
 COLUMNS, ROWS = 76, 60
 TASK = "The invoice total is wrong. Fix it and check."
-ASKED = b"[e]dit\x1b[0m? "
 FILES = {
     "invoice.py": """\
 def total(prices: list[float], discount: float) -> float:
@@ -47,7 +41,7 @@ def total(prices: list[float], discount: float) -> float:
   | `total([10], 0.5)` | -40.0 | 5.0 |
 """,
 }
-KEYS = (b"y", b"a")
+KEYS = {"file_edit wants": "y", "ran as a trial": "y"}
 
 
 def main() -> None:
@@ -60,31 +54,18 @@ def main() -> None:
 
 
 def _run(folder: Path) -> str:
-    """Returns all that the terminal received."""
-    terminal, its_end = pty.openpty()
-    fcntl.ioctl(its_end, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    environment = {**os.environ, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "FORGE_CONFIG": ""}
-    for name in ("COLUMNS", "NO_COLOR", "FORGE_CONFIG"):
-        environment.pop(name, None)
+    """Returns what the window shows in the end."""
     command = [sys.executable, "-m", "forge", "run", TASK, "--model", "scripted:model.yaml", "--no-audit"]
-    keys = list(KEYS)
-    with subprocess.Popen(
-        command, cwd=folder, env=environment, stdin=its_end, stdout=its_end, stderr=its_end, start_new_session=True
-    ):
-        os.close(its_end)
-        shown = b""
-        while select.select([terminal], [], [], 60)[0]:
-            try:
-                piece = os.read(terminal, 65_536)
-            except OSError:  # the other side is closed
-                break
-            if not piece:
-                break
-            shown += piece
-            if shown.endswith(ASKED):
-                os.write(terminal, keys.pop(0))
-    os.close(terminal)
-    return shown.decode()
+    recording = Recording(folder, ["sh", "-c", f"{shlex.join(command)}; cat"], COLUMNS, ROWS)  # cat keeps the window
+    try:
+        for question, key in KEYS.items():
+            recording.wait(question)
+            recording.wait_for_question()
+            recording.press(key)
+        recording.wait("resume:")
+        return recording.capture()[0].rstrip()
+    finally:
+        recording.close()
 
 
 def _settle(shown: str) -> str:
