@@ -144,7 +144,7 @@ async def _count_questions(lines: Sequence[str], policy: Rules, trial: TrialMode
             if changed:
                 where = "beside the workspace" if any(not one.startswith(f"{place}/") for one in changed) else "changed"
                 effect = f"{where} {changed[0]}"
-                shutil.rmtree(place.parent, ignore_errors=True)
+                place = Path(folder) / f"run{len(outcomes)}" / "workspace"  # Forge does not enter a replaced directory
                 shutil.copytree(whole, place, symlinks=True)
                 states = _states(place.parent)
             outcomes.append(Outcome(line, len(asked) > count, effect))
