@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from forge import Answer, Egress, PermissionRequest, Scope, ToolCall, ToolResult, rules
+from forge.core.errors import Waiting
 from forge.network.program_secrets import ProgramSecret
 from forge.pipeline import standard_executor
 from forge.tools.bash import Bash, BashOutput
@@ -133,13 +134,18 @@ async def answer_as_an_enemy(head: bytes, reader: asyncio.StreamReader, writer: 
 
 
 class Bench:
-    """Runs lines behind the gate, with a person who answers by the host; or who says yes to whatever is asked."""
+    """Runs lines behind the gate, with a person who answers by the host; or as `answer` says."""
 
     def __init__(
-        self, workspace: Path, egress: Egress, lines: Sequence[str] = RULES, yes: bool = False, **settings: Any
+        self,
+        workspace: Path,
+        egress: Egress,
+        lines: Sequence[str] = RULES,
+        answer: Answer | Waiting | None = None,
+        **settings: Any,
     ) -> None:
         self.asked: list[str] = []
-        self.yes = yes
+        self.answer = answer
         self.scope = Scope(session_id="proxy", workspace=workspace)
         self.executor = standard_executor(
             [Bash(**settings), BashOutput()], policy=rules(*lines), approve=self._answer, egress=egress
@@ -150,8 +156,10 @@ class Bench:
             self.asked.append(request.effects.summary)
             return Answer.ONCE
         self.asked.append(str(request.target) or request.question)
-        if self.yes:
-            return Answer.ONCE
+        if isinstance(self.answer, Waiting):
+            raise self.answer
+        if self.answer is not None:
+            return self.answer
         await asyncio.sleep(0.2 if "asked" in str(request.target) else 0)
         return Answer.ONCE if "asked" in str(request.target) else Answer.no("not that one")
 
@@ -214,7 +222,7 @@ async def scenarios(folder: Path) -> None:
         bench = Bench(workspace, Egress(), ("allow execute", policy), network=True)
         await bench.run(f"opened, {policy}", f"{curl} https://other.test/a")
     for yes in (False, True):
-        unconfined = Bench(workspace, Egress(), yes=yes, sandbox="off")
+        unconfined = Bench(workspace, Egress(), answer=Answer.ONCE if yes else None, sandbox="off")
         await unconfined.run(f"no sandbox, {yes}", f"{curl} https://denied.test/a")
     nothing_denied = Bench(workspace, Egress(), ("allow execute", "allow network allowed.test"), sandbox="off")
     await nothing_denied.run("no sandbox, no rule", f"{curl} https://denied.test/a")
@@ -245,6 +253,19 @@ async def scenarios(folder: Path) -> None:
     http2 = "-H 'Connection: Upgrade, HTTP2-Settings' -H 'Upgrade: h2c' -H 'HTTP2-Settings: AAMAAABk'"
     await holding.run("another protocol", f"{curl} --http1.1 {http2} https://secret.test/")
     await holding.run("passed through", f"{curl} --cacert ca.pem https://allowed.test/a")
+    later = Bench(workspace, Egress(), answer=Waiting("it waits for a person", kind="approval"))
+    await later.run("answered later", f"{curl} https://asked.test/a")
+    two_tokens = (
+        ProgramSecret(lambda: "may-only-read".ljust(40, "0"), ("secret.test",), name="READS"),
+        ProgramSecret(lambda: "may-write-too".ljust(40, "0"), ("secret.test",), name="WRITES"),
+    )
+    both = Bench(workspace, Egress(secrets=two_tokens))
+    show = "cut -d' ' -f2- | tr -d '\\r' | sed s/$READS/reads/\\;s/$WRITES/writes/"
+    for name in ("READS", "WRITES"):
+        named = f'{curl} -H "Authorization: Bearer ${name}" https://secret.test/a'
+        basic = f'{curl} -u "me:${name}" https://secret.test/a -o /dev/null -D /dev/null'
+        await both.run(f"two secrets, {name}", f"{named} | grep -a ^authorization: | {show}; {basic}")
+    await both.run("two secrets, none", f"{curl} https://secret.test/a | grep -a ^authorization: | {show}")
     (workspace / "search.py").write_text(SEARCH)
     await holding.run("search", f"{curl} {bearer} https://secret.test/a -o answer; python3 search.py")
 

@@ -237,6 +237,17 @@ def test_a_secret_is_sent_and_never_seen(came, name):
     assert name != "search" or ("FOUND" not in found["output"] and "looked at True" in found["output"])
 
 
+@pytest.mark.parametrize(("name", "sent"), [("READS", "reads"), ("WRITES", "writes"), ("none", "reads")])
+def test_of_two_secrets_for_a_host_the_one_that_the_program_names_is_sent(came, name, sent):
+    assert came[f"two secrets, {name}"]["output"].split()[:2] == ["Bearer", sent]
+
+
+def test_where_a_person_answers_only_later_the_host_is_refused_and_the_result_says_what_to_do(came):
+    assert came["answered later"]["hits"] == {}
+    assert came["answered later"]["asked"] == ["https://asked.test"]
+    assert "a person can answer only later" in came["answered later"]["told"]
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [
@@ -402,6 +413,27 @@ def test_a_program_that_outlives_the_loop_of_its_judge_is_refused_and_not_kept_w
         assert [one["host"] for one in proxy.report()] == ["one.example", "two.example"]
     finally:
         serving.__exit__(None, None, None)
+
+
+async def test_a_question_outlives_its_client_and_not_its_program():
+    asked, given_up = asyncio.Event(), asyncio.Event()
+
+    async def judge(url: str) -> str:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            given_up.set()
+        return ""
+
+    with _serving(judge) as (proxy, port, _):
+        with socket.create_connection(("127.0.0.1", port), 20) as client:
+            client.sendall(b"CONNECT one.example:443 HTTP/1.1\r\nHost: one.example\r\n\r\n")
+            await asked.wait()
+        assert proxy.waited == math.inf
+        assert not given_up.is_set()
+    async with asyncio.timeout(20):
+        await given_up.wait()
 
 
 async def test_a_greeting_may_come_in_pieces_and_half_a_greeting_is_not_waited_for():

@@ -171,9 +171,10 @@ class ProgramProxy:
             answering.close()
             for one in (proxy, transparent):
                 one.close()
-            for task in list(self._open):
+            ending: list[asyncio.Future[Any]] = [*self._open, *self._verdicts.values()]
+            for task in ending:
                 task.cancel()
-            await asyncio.gather(*self._open, return_exceptions=True)
+            await asyncio.gather(*ending, return_exceptions=True)
 
     async def _accept(self, listening: socket.socket, serve: Callable[[SocketWire], Awaitable[None]]) -> None:
         loop = asyncio.get_running_loop()
@@ -311,9 +312,13 @@ class ProgramProxy:
         self._asking += 1
         judging = self._judge_safely(url)
         try:
-            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(judging, self._loop))
-        except (RuntimeError, asyncio.CancelledError):  # its loop is closed, or is being closed
-            judging.close()
+            try:
+                asked = asyncio.run_coroutine_threadsafe(judging, self._loop)
+            except RuntimeError:  # its loop is closed
+                judging.close()
+                raise asyncio.CancelledError from None
+            return await asyncio.wrap_future(asked)
+        except asyncio.CancelledError:  # the loop is being closed, or the program has ended: no one is asked any more
             return "no one can be asked any more: the run that started the program is over"
         finally:
             self._waited += time.monotonic() - self._began if self._asking == 1 else 0.0  # not once for each question

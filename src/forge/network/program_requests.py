@@ -186,7 +186,8 @@ async def forward_request(
     except RefusedRequest as refused:
         await exchange.refuse(405 if request.method.upper() in _NOT_FORWARDED else 403, str(refused))
         raise
-    spellings = dict(pair for one, value in mine for pair in (*one.spellings(value), *one.cover(written)))
+    spellings = dict(pair for one, _ in mine for pair in one.cover(written))
+    spellings |= dict(pair for one, value in mine for pair in one.spellings(value))  # each with its own placeholder
     placeholders = PieceChanger({one.placeholder.encode(): b"" for one in secrets})
     forwarding = _Forwarding(exchange, upstream, origin[0], (placeholders, PieceChanger(spellings)), count, bool(mine))
     sending = asyncio.ensure_future(forwarding.send(head))
@@ -325,7 +326,7 @@ def _forwarded_head(
     if mine:
         headers = [(name, value) for name, value in headers if name != b"accept-encoding" and name not in _PARTS]
         headers.append((b"accept-encoding", b"identity"))  # what is compressed could not be looked through
-    for one, value in mine:
+    for one, value in _chosen(headers, mine):
         headers = _with_secret(headers, one, value)
     target = request.target
     if scheme == "http":
@@ -353,6 +354,22 @@ def _end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, byt
     if b"upgrade" in named and [value.lower() for name, value in given if name == b"upgrade"] == [b"websocket"]:
         found += [(b"connection", b"Upgrade"), (b"upgrade", b"websocket")]
     return found
+
+
+def _chosen(
+    headers: Sequence[tuple[bytes, bytes]], mine: Sequence[tuple[ProgramSecret, str]]
+) -> list[tuple[ProgramSecret, str]]:
+    """Returns one secret for each header: of several for a host, the one that the program named, or else the first."""
+    found: dict[bytes, tuple[ProgramSecret, str]] = {}
+    for pair in sorted(mine, key=lambda pair: not _is_named(headers, pair[0])):  # the order is kept otherwise
+        found.setdefault(pair[0].header_name, pair)
+    return list(found.values())
+
+
+def _is_named(headers: Iterable[tuple[bytes, bytes]], secret: ProgramSecret) -> bool:
+    texts = [value for name, value in headers if name == secret.header_name]
+    inside = [_decode_base64(basic[1]) for text in texts if (basic := _BASIC.match(text))]
+    return any(secret.placeholder.encode() in text for text in (*texts, *inside))
 
 
 def _with_secret(headers: list[tuple[bytes, bytes]], secret: ProgramSecret, given: str) -> list[tuple[bytes, bytes]]:

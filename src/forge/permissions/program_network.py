@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forge.core.context import Scope, ToolContext
-from forge.core.errors import ErrorKind, ToolError
+from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.messages import ToolCall
 from forge.core.spec import Permission, ToolSpec
 from forge.network.egress import Egress
@@ -128,6 +128,9 @@ class _HostJudge:
             return f"no one is asked any more: {MOST_REFUSALS} hosts of this program were refused"
         try:
             await ctx.require(Permission.NETWORK, url)
+        except Waiting:  # the run could be stored until the answer comes, and the program could not
+            self._refusals += 1
+            return "a person can answer only later, and the program cannot wait for that: a rule has to allow the host"
         except ToolError as error:
             self._refusals += 1
             return error.message
