@@ -77,7 +77,7 @@ def test_a_conversation_is_given_back_as_it_was(store: RunStore) -> None:
 def test_each_segment_sees_what_was_said_before_it(store: RunStore) -> None:
     made(store, "one", "a")
     assert store.begin("one", 1, "w1")
-    run = store.close_segment("one", 1, ended("go_on", "b", "c", turns=2))
+    run = store.close_segment("one", 1, ended("continue", "b", "c", turns=2))
     assert (run.status, run.segment, run.spent) == ("queued", 2, {"turns": 2})
     assert store.begin("one", 2, "w2")
     assert store.get("one").worker == "w2"
@@ -139,11 +139,11 @@ def test_a_cancelled_run_stays_so_unless_it_is_revived(store: RunStore) -> None:
 
 
 def test_a_running_one_is_marked_and_cancelled_when_its_segment_ends(store: RunStore) -> None:
-    for ending in ("waiting", "go_on", "cancelled"):
+    for ending in ("waiting", "continue", "cancelled"):
         made(store, ending)
         store.begin(ending, 1, "w")
         assert store.request_cancel(ending).cancelling
-        assert ending in store.find_called(["waiting", "go_on", "cancelled", "nothing"]).cancelled
+        assert ending in store.find_called(["waiting", "continue", "cancelled", "nothing"]).cancelled
         run = store.close_segment(ending, 1, ended(ending, "said"))
         assert (run.status, run.cancelling, run.waits) == ("cancelled", False, ())
         assert texts(store.messages(ending))[-1] == "said"

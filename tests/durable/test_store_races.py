@@ -229,7 +229,7 @@ def test_a_long_history_makes_nothing_slower(store: RunStore) -> None:
     store.close_segment("long", 1, Outcome(status="waiting", messages=said, spent={}))
     store.advance("long")
     store.begin("short", 1, "w")
-    store.close_segment("short", 1, Outcome(status="go_on", messages=(), spent={}))
+    store.close_segment("short", 1, Outcome(status="continue", messages=(), spent={}))
     times: dict[str, list[float]] = {"short": [], "long": []}
     for segment in range(2, 42):
         for name, taken in times.items():
@@ -260,7 +260,7 @@ def test_what_is_asked_often_finds_an_index(store: RunStore) -> None:
     store.request_cancel("one")
     store.find("on")
     store.always("one")
-    store.close_segment("one", 1, Outcome(status="go_on", messages=(), spent={}))
+    store.close_segment("one", 1, Outcome(status="continue", messages=(), spent={}))
     store.list()
     store.list(status="queued")
     store.list(tenant="t")
