@@ -185,12 +185,12 @@ def test_a_run_has_the_queue_the_tenant_the_priority_and_the_version_it_was_give
     assert [run[name] for name in ("queue", "tenant", "priority", "version")] == ["night", "acme", 5, "7"]
     assert here("runs", "list", "--tenant", "acme", "--json").json["runs"] == [run]
     assert here("runs", "list", "--tenant", "other", "--json").json["runs"] == []
-    said = f"run {run['id']} waits for a worker of version 7 and queue night, but none is running"
+    said = f"run {run['id']} waits for a worker with agent main, version 7 and queue night, but none is running"
     assert said in here("runs", "show", run["id"]).out
     listed = here("runs", "list").err
     assert (
         listed
-        == "1 run waits for a worker of version 7 and queue night, but none is running: forge worker --queue night\n"
+        == "1 run waits for a worker with agent main, version 7 and queue night, but none is running: forge worker --queue night\n"
     )
     left = here("worker", "status", "--json").json["unattended"]
     assert left == [{"version": "7", "queue": "night", "queued": 1}]
