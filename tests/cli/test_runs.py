@@ -187,13 +187,11 @@ def test_a_run_has_the_queue_the_tenant_the_priority_and_the_version_it_was_give
     assert here("runs", "list", "--tenant", "other", "--json").json["runs"] == []
     said = f"run {run['id']} waits for a worker with agent main, version 7 and queue night, but none is running"
     assert said in here("runs", "show", run["id"]).out
+    needed = "a worker with agent main, version 7 and queue night"
     listed = here("runs", "list").err
-    assert (
-        listed
-        == "1 run waits for a worker with agent main, version 7 and queue night, but none is running: forge worker --queue night\n"
-    )
+    assert listed == f"1 run waits for {needed}, but none is running: forge worker --queue night\n"
     left = here("worker", "status", "--json").json["unattended"]
-    assert left == [{"version": "7", "queue": "night", "queued": 1}]
+    assert left == [{"version": "7", "queue": "night", "agent": "main", "queued": 1}]
     model = script(workspace, "Done.")
     assert here("runs", "resume", run["id"], "--model", model).code == 2
     assert here("runs", "resume", run["id"], "--model", model, "--app-version", "7", "--quiet").out == "Done.\n"
