@@ -125,7 +125,7 @@ async def _count_questions(lines: Sequence[str], policy: Rules, trial: TrialMode
         asked.append(request.target)
         return Answer.NO
 
-    outcomes = []
+    outcomes: list[Outcome] = []
     executor = standard_executor([Bash(sandbox="bubblewrap")], policy=policy, approve=refuse, trial=trial)
     with tempfile.TemporaryDirectory() as folder:
         whole = Path(folder) / "whole"
