@@ -145,6 +145,7 @@ class Bench:
         **settings: Any,
     ) -> None:
         self.asked: list[str] = []
+        self.hesitates = 0.2  # seconds
         self.answer = answer
         self.scope = Scope(session_id="proxy", workspace=workspace)
         self.executor = standard_executor(
@@ -160,7 +161,7 @@ class Bench:
             raise self.answer
         if self.answer is not None:
             return self.answer
-        await asyncio.sleep(0.2 if "asked" in str(request.target) else 0)
+        await asyncio.sleep(self.hesitates if "asked" in str(request.target) else 0)
         return Answer.ONCE if "asked" in str(request.target) else Answer.no("not that one")
 
     async def look(self, arguments: dict[str, Any]) -> ToolResult:
@@ -201,7 +202,9 @@ async def scenarios(folder: Path) -> None:
     await plain.run("denied, plain", f"{curl} http://denied.test/a")
     await plain.run("denied, knows no proxy", f"{curl} --noproxy '*' https://denied.test/a")
     await plain.run("asked", f"{curl} https://asked.test/a -o /dev/null & {curl} https://asked.test/b; wait")
-    await plain.run("asked longer than its time", f"{curl} https://asked.test/a", timeout=0.15)
+    plain.hesitates = 2.5
+    await plain.run("asked longer than its time", f"{curl} https://asked.test/a", timeout=2)
+    plain.hesitates = 0.2
     await plain.run("refused by the person", f"{curl} https://refused.test/a")
     await plain.run("no rule", f"{curl} https://other.test/a")
     await plain.run("leads inside", f"{curl} https://inside.test/a")
