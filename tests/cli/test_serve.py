@@ -138,8 +138,14 @@ def test_hand_written_messages_of_every_kind_are_answered_and_the_server_goes_on
         assert process.stderr.read() == b""
 
 
+def _without_trial(folder: Path) -> tuple[str, str]:
+    """A rule that allows programs: their files are seen while they run."""
+    (folder / "my.rules").write_text("allow execute\n")
+    return "--policy", str(folder / "my.rules")
+
+
 def test_the_end_of_the_input_ends_calls_and_programs_within_seconds(tmp_path):
-    with talking("--workspace", str(tmp_path), "--yes", "--no-audit") as process:
+    with talking("--workspace", str(tmp_path), *_without_trial(tmp_path), "--no-audit") as process:
         hello(process)
         send(process, call(1, "bash", command="sleep 6001.7 & echo begun > job; sleep 6001.7"))
         _wait_for(tmp_path / "job")
@@ -151,7 +157,7 @@ def test_the_end_of_the_input_ends_calls_and_programs_within_seconds(tmp_path):
 
 
 def test_sigterm_ends_it_within_seconds_whatever_runs(tmp_path):
-    with talking("--workspace", str(tmp_path), "--yes", "--no-audit") as process:
+    with talking("--workspace", str(tmp_path), *_without_trial(tmp_path), "--no-audit") as process:
         hello(process)
         send(process, call(1, "bash", command="trap '' TERM; echo begun > job; while :; do sleep 6002.7; done"))
         _wait_for(tmp_path / "job")

@@ -50,7 +50,13 @@ def bench(request, tmp_path) -> Opening:
             secrets = Secrets([SECRET])
             activity = more.pop("activity", None) or ActivityStream(secrets)
             executor = standard_executor(
-                ToolRegistry(tools), policy=rules(*lines), activity=activity, secrets=secrets, egress=HERE, **more
+                ToolRegistry(tools),
+                policy=rules(*lines),
+                activity=activity,
+                secrets=secrets,
+                egress=HERE,
+                trial="off",  # a script would run first, and its effects would be asked about
+                **more,
             )
             yield Bench(source, executor, Scope(workspace=tmp_path, session_id="s"))
 

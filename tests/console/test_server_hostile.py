@@ -17,6 +17,10 @@ FIELDS: dict[str, dict[str, Any]] = {  # what each change takes, as it should be
     "/api/questions/{id}/check": {"arguments": {}},
     "/api/runs": {"prompt": "p", "session": "s"},
     "/api/runs/migrate": {},
+    "/api/runs/questions": {"runs": ["r"]},
+    "/api/runs/retry": {"runs": ["r"], "write": True},
+    "/api/runs/delete": {"runs": ["r"], "write": True},
+    "/api/runs/{id}/mark": {"verdict": "good", "note": "n"},
     "/api/runs/{id}/cancel": {},
     "/api/runs/{id}/resume": {"say": "s"},
     "/api/runs/{id}/answer": {"text": "t"},
@@ -29,6 +33,7 @@ FIELDS: dict[str, dict[str, Any]] = {  # what each change takes, as it should be
     "/api/policy/rule": {"rule": "allow read", "was": "x", "write": True, "confirm": True},
     "/api/runs/{id}/rerun": {"call": "c", "message": 0, "say": "s", "write": True},
     "/api/sessions/{name}/fork": {"upto": 1, "new": "n", "say": "s"},
+    "/api/sessions/{name}/rewind": {"turn": 1, "expect": "e", "write": True},
     "/api/memory/note": {"content": "c", "target": "memory", "write": True},
     "/api/schedules": {
         "cron": "@daily",

@@ -56,6 +56,11 @@ def workspace(tmp_path):
     return tmp_path
 
 
+async def test_one_day_is_enough(workspace):
+    async with running_console(workspace, works=False) as console:
+        assert (await console.get("/api/trends", days=1))["days"] == [date.today().isoformat()]
+
+
 async def test_calls_errors_denials_times_and_costs_by_day(workspace):
     async with running_console(workspace, works=False) as console:
         told = await console.get("/api/trends", days=7)

@@ -31,7 +31,7 @@ async def test_the_command_runs_and_its_output_is_the_answer(tmp_path):
     [
         (["allow execute"], "exit 3", "exit code 3"),
         (["deny execute touch *"], "touch file", "denied"),
-        ([], "touch file", "needs a person's approval"),
+        ([], "touch file", "need a person's approval"),
     ],
 )
 async def test_a_command_that_fails_or_is_not_allowed_is_an_error_of_the_run(tmp_path, lines, command, said):

@@ -27,11 +27,11 @@ async def test_a_cancelled_call_changes_nothing_later_and_one_that_is_awaited_do
 ):
     staged, go_on, ended = threading.Event(), threading.Event(), threading.Event()
 
-    def slow_commit(changes, workspace, ready):
+    def slow_commit(changes, workspace, ready, decision):
         staged.set()
         go_on.wait(60)
         try:
-            commit(changes, workspace, ready)
+            commit(changes, workspace, ready, decision)
         finally:
             ended.set()
 

@@ -11,6 +11,7 @@ import base64
 import re
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 from urllib.parse import unquote
 
@@ -27,8 +28,13 @@ _HOP_BY_HOP = frozenset(
 )
 _ANSWERED_HERE = b"expect"  # the proxy itself asks for the body
 _PARTS = frozenset((b"range", b"if-range"))  # in parts of an answer a value could not be found
-_NOT_FORWARDED = {b"TRACE": "its answer repeats all headers", b"TRACK": "its answer repeats all headers"}
-_NOT_FORWARDED[b"CONNECT"] = "it would lead to another server"
+_NOT_FORWARDED = MappingProxyType(
+    {
+        b"TRACE": "its answer repeats all headers",
+        b"TRACK": "its answer repeats all headers",
+        b"CONNECT": "it would lead to another server",
+    }
+)
 _BASIC = re.compile(rb"(?i)basic\s+([a-z0-9+/=_-]+)\s*\Z")
 
 

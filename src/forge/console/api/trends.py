@@ -122,6 +122,8 @@ def _name_figures(names: Sequence[str], counts: Mapping[str, Any], times: Mappin
 def _day_case(moment: sa.ColumnElement[float], days: Sequence[str]) -> sa.ColumnElement[str]:
     """Returns the local day of a time."""
     starts = [datetime.fromisoformat(day).timestamp() for day in days[1:]]
+    if not starts:  # a CASE without a case is no SQL
+        return sa.literal(days[0])
     return sa.case(*((moment < end, name) for name, end in zip(days, starts, strict=False)), else_=days[-1])
 
 
