@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -69,33 +69,52 @@ TURNS: list[Any] = [
 ]
 
 
+TRIED = "sed -i s/name/key/ parser.py && mkdir -p build && cp parser.py build/ && echo built > build/log"
+TRIAL: list[Any] = [{"text": "I tidy up and build.\n", "call": "bash", "arguments": {"command": TRIED}}, "Done."]
+
+
 async def main(folder: Path, wanted: set[str], pages: set[str]) -> int:
-    program = find_chromium()
-    if program is None:
+    if find_chromium() is None:
         print(MISSING, file=sys.stderr)
         return 2
+    if not pages or pages - {"trial"}:
+        await _photograph_all(folder, wanted, pages, TURNS, _begin, _places)
+    if not pages or "trial" in pages:  # with a script of its own
+        await _photograph_all(folder, wanted, {"trial"}, TRIAL, _begin_trial, lambda *_: {"trial": "#/approvals"})
+    return 0
+
+
+async def _photograph_all(
+    folder: Path,
+    wanted: set[str],
+    pages: set[str],
+    turns: list[Any],
+    begin: Callable[[Any], Awaitable[list[str]]],
+    places: Callable[..., dict[str, str]],
+) -> None:
+    """Opens a console with a scripted model and takes the pictures of its pages."""
+    program = find_chromium()
     from playwright.async_api import async_playwright  # only where there is a browser
 
-    with tempfile.TemporaryDirectory() as directory, open_console(Path(directory)) as link:
+    with tempfile.TemporaryDirectory() as directory, open_console(Path(directory), turns) as link:
         async with async_playwright() as playwright:
             browser = await playwright.chromium.launch(executable_path=program, args=list(FLAGS))
             entered = await browser.new_context()
             page = await entered.new_page()
             await page.goto(link)
-            runs = await _begin(page)
+            runs = await begin(page)
             address, state = link.partition("/enter")[0], await entered.storage_state()
             for size, (width, height) in SIZES.items():
                 for scheme in ("light", "dark"):
                     looks: dict[str, Any] = {"color_scheme": scheme, "viewport": {"width": width, "height": height}}
                     context = await browser.new_context(storage_state=state, reduced_motion="reduce", **looks)
                     await context.route(re.compile("/api/(?!stream)"), partial(move_home, directory))
-                    for name, place in _places(*runs).items():
+                    for name, place in places(*runs).items():
                         file = f"console-{name}-{size}-{scheme}.png"
                         if (not wanted or file in wanted) and (not pages or name in pages):
                             await _photograph(context, f"{address}/{place}", folder / file)
                     await context.close()
             await browser.close()
-    return 0
 
 
 async def move_home(directory: str, route: Any) -> None:
@@ -139,6 +158,13 @@ async def _begin(page: Any) -> list[str]:
             (Path(str(await _workspace(page))) / "parser.py").write_text(PARSER, encoding="utf-8")
     await asked(page, f"/api/runs/{begun[0]}/mark", {"verdict": "good", "note": "The smallest change that fixes it."})
     return begun[:2]
+
+
+async def _begin_trial(page: Any) -> list[str]:
+    """Starts a run that waits with the effects of a trial."""
+    await asked(page, "/api/runs", {"prompt": "Tidy up and build."})
+    await _until(page, "/api/questions", lambda told: len(told["questions"]) == 1)
+    return []
 
 
 def _write_past(folder: Path) -> None:
@@ -245,13 +271,13 @@ async def _photograph(context: Any, address: str, file: Path) -> None:
 
 
 @contextmanager
-def open_console(directory: Path) -> Iterator[str]:
+def open_console(directory: Path, turns: Sequence[Any] = TURNS) -> Iterator[str]:
     """Starts the console of a project with a scripted model. Yields the link that enters it."""
     project = directory / "parser"
     project.mkdir()
     (project / "forge.yaml").write_text(CONFIG, encoding="utf-8")
     (project / "parser.py").write_text(PARSER, encoding="utf-8")
-    (directory / "script.json").write_text(json.dumps(TURNS), encoding="utf-8")
+    (directory / "script.json").write_text(json.dumps(list(turns)), encoding="utf-8")
     options = ["--port", "0", "--config", "forge.yaml", "--model", f"scripted:{directory / 'script.json'}"]
     homes = {name: str(directory / name) for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME")}
     environment = {**os.environ, **homes, "PYTHONPATH": str(ROOT / "src")}
