@@ -19,6 +19,7 @@ pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is no
 
 READY = "Shift-Tab changes the mode"
 BUSY = "Esc stops"
+UNTRIED = ("--trial", "off")  # the question comes before the program, not after a trial of it
 WAIT = "until test -e go; do sleep 0.05; done; echo waited"
 
 
@@ -186,7 +187,8 @@ def test_a_large_diff_leaves_the_question_in_sight(workspace, begin):
 
 
 def test_a_call_is_refused_with_a_reason(workspace, begin):
-    with begin(call("bash", command="touch a"), call("bash", command="touch b"), "Then not.") as terminal:
+    turns = (call("bash", command="touch a"), call("bash", command="touch b"), "Then not.")
+    with begin(*turns, flags=UNTRIED) as terminal:
         terminal.wait(READY)
         terminal.press("go", ENTER).wait("│ touch a", "[e]dit?")
         terminal.press("x").wait("Press one of")
@@ -198,6 +200,23 @@ def test_a_call_is_refused_with_a_reason(workspace, begin):
         terminal.press(control("d"))
         assert terminal.wait_for_end() == 0
     assert [one.name for one in workspace.glob("[ab]")] == ["b"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="trials need overlayfs")
+def test_the_effects_of_a_trial_are_applied_or_discarded(workspace, begin):
+    turns = (call("bash", command="echo 1 > a"), call("bash", command="echo 2 > b"), "Both.")
+    with begin(*turns, flags=("--trial", "auto")) as terminal:
+        terminal.wait(READY)
+        shown = terminal.press("go", ENTER).wait("│ echo 1 > a", "│ +1\n[y]es, apply [n]o, discard")
+        assert "[e]dit" not in shown
+        assert not (workspace / "a").exists()
+        terminal.press("y").wait("│ echo 2 > b", "│ +2\n[y]es, apply [n]o, discard")
+        assert (workspace / "a").read_text() == "1\n"
+        terminal.press("n").wait("Both.", READY)
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0
+    assert (workspace / "a").exists()
+    assert not (workspace / "b").exists()
 
 
 def test_a_long_output_shows_its_end_and_the_rest_on_a_key(workspace, begin, columns):
@@ -238,7 +257,7 @@ def test_a_sub_agent_has_a_name_and_its_calls_stand_under_it(workspace, begin):
 
 
 def test_a_locale_without_unicode_gets_ascii(workspace, begin):
-    with begin(call("bash", command="touch a"), "Done…", LC_ALL="C") as terminal:
+    with begin(call("bash", command="touch a"), "Done…", flags=UNTRIED, LC_ALL="C") as terminal:
         terminal.wait(READY)
         terminal.press("go", ENTER).wait("| touch a", "[e]dit?")
         shown = terminal.press("y").wait("+ $ touch a", "Done...", READY)
@@ -310,7 +329,7 @@ def test_only_a_conversation_at_a_terminal_loads_the_line():
 
 
 def test_esc_at_a_question_stops_the_run(workspace, begin):
-    with begin(call("bash", command="touch a"), "Then this.") as terminal:
+    with begin(call("bash", command="touch a"), "Then this.", flags=UNTRIED) as terminal:
         terminal.wait(READY)
         terminal.press("go", ENTER).wait("│ touch a", "[e]dit?")
         terminal.press(ESCAPE).wait("Stopped: interrupted.", READY)
@@ -365,7 +384,7 @@ def test_one_task_has_no_line_where_it_is_not_wanted(workspace, flags, changes):
 
 def test_what_was_typed_before_a_question_is_no_answer_and_is_kept(workspace, begin):
     turns = (call("bash", command=WAIT), call("bash", command="touch made"), "Done.", "Later.")
-    with begin(*turns) as terminal:
+    with begin(*turns, flags=UNTRIED) as terminal:
         terminal.wait(READY)
         terminal.press("go", ENTER).wait("until test -e go", BUSY)
         terminal.press("yes, and yes").wait("> yes, and yes")
@@ -382,7 +401,7 @@ def test_what_was_typed_before_a_question_is_no_answer_and_is_kept(workspace, be
 
 
 def test_keys_that_wait_for_a_question_do_not_answer_it(workspace):
-    with Terminal(workspace, "tool", "call", "bash", "command=touch made") as terminal:
+    with Terminal(workspace, "tool", "call", "bash", "command=touch made", *UNTRIED) as terminal:
         terminal.press("y")  # before the program could ask
         terminal.wait("│ touch made", "[e]dit?")
         assert not (workspace / "made").exists()
@@ -396,6 +415,8 @@ def test_words_are_not_cut_at_the_end_of_the_line(workspace, begin, columns):
     with begin("Done.") as terminal:
         terminal.wait(READY)
         shown = terminal.press(text.strip()).wait("permissions\n")
+        assert str(workspace / "script.json") in terminal.everything()  # nor is a path of the greeting
+        shown = shown[shown.index("\n> ") :]  # the line, below the greeting
         lines = [line for line in shown.splitlines() if line.startswith(("> ", "  "))]
         assert len(lines) > 1
         assert all(line[2] != " " for line in lines)
@@ -422,7 +443,7 @@ def test_the_difference_is_that_since_the_session_began(workspace, begin):
         terminal.wait(READY)
         terminal.press("/diff", ENTER).wait("-one\n", "+two\n", "+b\n", READY)
         shown = terminal.press("/help", ENTER).wait("/undo", READY)
-        assert " ".join(shown.split()).count("opens another session /session") == 1  # words are whole, also at the edge
+        assert " ".join(shown.split()).count("opens another session /rewind") == 1  # words are whole, also at the edge
         terminal.press("/undo", ENTER).wait("b.txt removed", READY)
         terminal.press("/undo", ENTER).wait("a.txt restored", READY)
         terminal.press("/diff", ENTER).wait("No file differs", READY)
@@ -444,9 +465,10 @@ def test_sub_agents_side_by_side_have_numbers(workspace, begin):
 
 
 def test_code_has_colours(workspace, begin):
-    with begin("Look:\n\n```python\nreturn 1\n```\n") as terminal:
+    with begin("# Look\n\n- **all** of it:\n\n```python\nreturn 1\n```\n") as terminal:
         terminal.wait(READY)
-        terminal.press("go", ENTER).wait("return 1", READY)
+        shown = terminal.press("go", ENTER).wait("return 1", READY)
+        assert "Look\n\n• all of it:\n\n```python\nreturn 1\n" in shown
         line = next(line for line in terminal.colours().splitlines() if "return" in line)
         assert re.search(r"\x1b\[3\dm(?:\x1b\[49m)?return", line), line
         terminal.press(control("d"))

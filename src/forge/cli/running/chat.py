@@ -25,7 +25,7 @@ from forge.cli.running.tool_names import describe_permissions
 from forge.cli.terminal.exit_codes import Ending
 from forge.cli.terminal.keyboard import Keyboard, is_in_front
 from forge.cli.terminal.output import as_ascii
-from forge.cli.terminal.print_result import as_text, clip, harmless, table_lines, wrap
+from forge.cli.terminal.print_result import as_text, clip, harmless, table_lines, width_of
 from forge.core.arguments.names import near
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
@@ -438,11 +438,16 @@ def _print_note(text: str) -> None:
 
 
 def _fit_note(line: str) -> str:
-    if "\x1b" in line:  # a diff, whose lines stay as they are
+    """Breaks a line between words. A word that fits only without the indentation, or not at all, stays whole, too."""
+    columns = shutil.get_terminal_size().columns - 1
+    if "\x1b" in line or width_of(line) <= columns:  # a diff, whose lines stay as they are; or a line that fits
         return line
-    first, *_ = wrap(line, shutil.get_terminal_size().columns - 1)
-    rest = wrap(line[len(first) :], shutil.get_terminal_size().columns - 1 - len(BREAK))
-    return "\n".join([first, *(f"{BREAK}{part}" for part in rest if part)])
+    lines = [""]
+    for word in re.findall(r"(?:^\s+)?\S+(?: ·(?= ))?\s*", line):  # no line begins with a dot that separates
+        if lines[-1] and width_of(lines[-1] + word) > columns:
+            lines.append(BREAK if width_of(BREAK + word) <= columns else "")
+        lines[-1] += word
+    return "\n".join(lines)
 
 
 # Prompts of MCP servers as commands of the chat: `/server:prompt name=value`.
