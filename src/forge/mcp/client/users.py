@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from forge.core.context import ToolContext
@@ -38,6 +38,8 @@ class _User:
     login: Login
     listener: CallListener
     connection: Connection | None = None
+    requests: dict[Connection, int] = field(default_factory=dict)  # running, by their connection
+    replaced: set[Connection] = field(default_factory=set)  # by a newer one; each closes after its last request
     calls: int = 0  # running
     logins: int = 0
     closing: asyncio.TimerHandle | None = None
@@ -168,11 +170,14 @@ class UserConnections:
         self._end_later(idle)
 
     def _end_later(self, user: _User) -> None:
-        task = self._context.copy().run(asyncio.create_task, self._end(user))
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        self._in_background(self._end(user))
         if self._users.get(user.name) is user:
             del self._users[user.name]
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._context.copy().run(asyncio.create_task, work)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
 
     async def _drop(self, name: str) -> None:
         if (user := self._users.pop(name, None)) is not None:
@@ -181,8 +186,10 @@ class UserConnections:
     async def _end(self, user: _User) -> None:
         if user.closing is not None:
             user.closing.cancel()
-        connection, user.connection = user.connection, None
-        if connection is not None:
+        connections = [*user.replaced, *([user.connection] if user.connection is not None else [])]
+        user.connection = None
+        user.replaced.clear()
+        for connection in connections:
             await connection.close()
 
     async def _run(self, user: _User, work: Work[T]) -> T:
@@ -194,7 +201,16 @@ class UserConnections:
                 await asyncio.get_running_loop().create_task(connection.open(), context=self._context.copy())
                 user.connection = connection
             connection = user.connection
-        return await work(connection, user.listener)
+            user.requests[connection] = user.requests.get(connection, 0) + 1
+        try:
+            return await work(connection, user.listener)
+        finally:
+            user.requests[connection] -= 1
+            if not user.requests[connection]:
+                del user.requests[connection]
+                if connection in user.replaced:
+                    user.replaced.discard(connection)
+                    self._in_background(connection.close())
 
     async def _ask_to_log_in(self, user: _User, ctx: ToolContext, needed: LoginNeeded, before: int) -> None:
         """Shows the page of the login to the person who is asked about the call. Raises `needed` if that fails."""
@@ -210,7 +226,11 @@ class UserConnections:
             with ctx.pause_clock():
                 await self._log_in(user.name, show)
             async with user.opening:  # a connection has the tokens that were stored when it was made
-                await self._end(user)
+                old, user.connection = user.connection, None
+                if old is not None and old in user.requests:  # the server may be at work on a request that came before
+                    user.replaced.add(old)
+                elif old is not None:
+                    await old.close()
             user.logins += 1
 
     async def _log_in(self, name: str, show: Show) -> bool:
