@@ -101,6 +101,7 @@ class ProgramProxy:
         self._bytes = 0
         self._open: set[asyncio.Task[None]] = set()
         self._lock = threading.Lock()
+        self._serving: Future[None] | None = None
         self._closed = False
 
     listeners: tuple[tuple[str, str, int], ...] = LISTENERS
@@ -153,9 +154,8 @@ class ProgramProxy:
         """Ends all connections. A socket that still listened would keep the program's network alive."""
         with self._lock:
             self._closed = True
-            serving = getattr(self, "_serving", None)
-        if serving is not None:
-            serving.cancel()
+        if self._serving is not None:
+            self._serving.cancel()
 
     async def _serve(self, sockets: Sequence[socket.socket]) -> None:
         proxy, transparent, names = sockets

@@ -23,6 +23,7 @@ from forge.permissions.policy import (
     explain_call,
     find_protection,
     is_replaced_by_trial,
+    protect,
 )
 from forge.permissions.questions import Decision, PermissionRequest, Policy, Ruling, describe_failure, strictest
 from forge.permissions.targets import paths
@@ -221,19 +222,15 @@ def _find_unusual(effect: Effect) -> str:
 
 def _protect(ruling: Ruling, effect: Effect, target: str, scope: Scope) -> Ruling:
     """Returns the ruling; a deny, or for Git's own files a question, where no rule names the protected path."""
-    if ruling.decision is Decision.DENY:
+    guarded = protect(ruling, Permission.WRITE, target, scope)
+    if guarded is ruling or _runs_code(effect, target):
+        return guarded
+    name, what = find_protection(target, scope) or ("", "")
+    if name != ".git":
+        return guarded
+    if ruling.decision is Decision.ASK:
         return ruling
-    found = find_protection(target, scope)
-    if found is None:
-        return ruling
-    name, what = found
-    if ruling.decision is Decision.ALLOW and name in ruling.rule:
-        return ruling
-    if name == ".git" and not _runs_code(effect, target):
-        if ruling.decision is Decision.ASK:
-            return ruling
-        return Ruling(Decision.ASK, f"{what} may be changed without a question only where a rule names it")
-    return Ruling(Decision.DENY, f"its protection: {what} may be written only where a rule names it")
+    return Ruling(Decision.ASK, f"{what} may be changed without a question only where a rule names it")
 
 
 def _runs_code(effect: Effect, path: str) -> bool:

@@ -120,10 +120,10 @@ class _HostJudge:
     async def __call__(self, url: str) -> str:
         ctx = self._ctx
         ruling = gate_of(ctx).judge(ctx, Permission.NETWORK, url)
-        if ruling.decision is Decision.ALLOW or (self._opened and not ruling.rule):
-            return "" if ruling.decision is not Decision.DENY else ruling.reason
         if ruling.decision is Decision.DENY:
             return ruling.reason
+        if ruling.decision is Decision.ALLOW or (self._opened and not ruling.rule):
+            return ""
         if self._refusals >= MOST_REFUSALS:
             return f"no one is asked any more: {MOST_REFUSALS} hosts of this program were refused"
         try:

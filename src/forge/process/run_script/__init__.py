@@ -209,9 +209,7 @@ def _data(finished: FinishedProgram) -> dict[str, Any]:
         "signal": finished.signal,
         "duration": round(finished.duration, 3),
         "timed_out": finished.timed_out,
-        "sandbox": finished.sandbox,
-        **({"sandbox_limits": dict(finished.limits)} if finished.limits else {}),
-        **({"network": [dict(one) for one in finished.network]} if finished.network else {}),
+        **finished.sandbox_facts,
         **({"truncated": True, "cut_bytes": finished.cut} if finished.cut else {}),
     }
 

@@ -68,6 +68,13 @@ class FinishedProgram:
     reached: tuple[str, ...] = ()  # explanations of the limits that it reached, or seems to have reached
 
     @property
+    def sandbox_facts(self) -> dict[str, Any]:
+        """What the data of a result tells of the sandbox: the tier, its limits, and the hosts that were tried."""
+        limits = {"sandbox_limits": dict(self.limits)} if self.limits else {}
+        network = {"network": [dict(one) for one in self.network]} if self.network else {}
+        return {"sandbox": self.sandbox, **limits, **network}
+
+    @property
     def refused_hosts(self) -> list[str]:
         """Says of each host that it was not allowed to reach why; the first ones, since a program may try many."""
         refused = [one for one in self.network if one.get("refused")]
