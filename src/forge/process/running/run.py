@@ -69,7 +69,7 @@ class FinishedProgram:
 
     @property
     def sandbox_facts(self) -> dict[str, Any]:
-        """What the data of a result tells of the sandbox: the tier, its limits, and the hosts that were tried."""
+        """Returns the sandbox part of a result's data: the tier, its limits, and the hosts that were tried."""
         limits = {"sandbox_limits": dict(self.limits)} if self.limits else {}
         network = {"network": [dict(one) for one in self.network]} if self.network else {}
         return {"sandbox": self.sandbox, **limits, **network}
