@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 from forge.workspace.changes.journal import recover
-from forge.workspace.trial import COPY, TrialLayer, open_layer
+from forge.workspace.trial import TrialLayer, open_layer
+from forge.workspace.trial.scan import COPY
 from tests.process.trials import tree
 from tests.workspace.test_commit_killed import CALLS, in_child, strays
 
