@@ -7,9 +7,15 @@ from typing import Any
 
 import pytest
 
-from forge import Message, SessionStore, ToolCall, mcp
+from forge import Agent, Message, Scope, SessionStore, ToolCall, mcp
+from forge import rules as make_rules
 from forge.mcp.pins import Pins
+from forge.process.running.trial import find_trial
+from forge.process.sandbox import Confinement
+from forge.testing import Person
+from forge.tools.bash import Bash
 from forge.workspace.state import state_directory
+from forge.workspace.trial import find_places
 
 
 @pytest.fixture
@@ -229,3 +235,47 @@ def test_explain_tells_the_ruling_on_each_effect(here, workspace):
     assert told["decision"] == "ask"
     judged = [(one["effect"], one["target"], one["decision"]) for one in told["rulings"] if one["effect"]]
     assert judged == [("create", "src/a", "allow"), ("change", "src/b", "allow"), ("change", "2 paths", "ask")]
+
+
+def explain(here: Any, workspace: Any, line: str, *rules: str, config: str = "") -> dict[str, Any]:
+    (workspace / "t.rules").write_text("\n".join(rules) or "# none\n")
+    (workspace / "t.yaml").write_text(config or "{}")
+    arguments = json.dumps({"command": line})
+    told = here("policy", "explain", "bash", arguments, "--json", "--policy", "t.rules", "--config", "t.yaml").json
+    found: dict[str, Any] = next(one for one in told["rulings"] if one["permission"] == "execute")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("line", "rules", "config", "is_tried", "reason"),
+    [
+        ("make", (), "", True, "it runs as a trial first"),
+        ("make", ("ask execute *",), "", False, "ask execute *"),
+        ("make", ("allow execute *",), "", False, "allow execute *"),
+        ("make", (), "trial: off", False, "execute asks by default"),
+        ("curl -O example.com", (), "", False, "what it sends cannot be discarded"),
+        ("make", (), "sandbox: off", False, "execute asks by default"),
+        ("make", ("ask execute *",), "trial: always", False, "ask execute *"),
+    ],
+)
+async def test_a_question_that_a_trial_replaces_is_told_as_the_run_decides(
+    here: Any, workspace: Any, line: str, rules: tuple[str, ...], config: str, is_tried: bool, reason: str
+) -> None:
+    tier = find_trial(Confinement(workspace=workspace, sandbox="auto"), find_places([workspace]))
+    if not tier.how:
+        pytest.skip(f"NOT TESTED: no trial is possible here: {tier.problem}")
+    told = explain(here, workspace, line, *rules, config=config)
+    assert told["trial"] == (tier.how if is_tried else "")
+    assert reason in told["reason"]
+    if is_tried:
+        assert told["decision"] == "ask"
+        shown = here("policy", "explain", "bash", json.dumps({"command": line}), "--policy", "t.rules").out
+        assert shown.startswith(f"trial execute {line}: no rule matches")
+    with Person(otherwise="no") as person:
+        settings: dict[str, Any] = {"trial": "off"} if config == "trial: off" else {}
+        tool = Bash(sandbox=False) if config == "sandbox: off" else Bash()
+        scope = Scope(workspace=workspace, session_id="s")
+        agent = Agent(None, tools=[tool], policy=make_rules(*rules), approve=person, scope=scope, **settings)
+        result = await agent.call("bash", {"command": "python3 -c 1" if line == "make" else line})
+        asked_before = any(one.effects is None for one in person.questions)
+    assert asked_before is (not is_tried and told["decision"] == "ask"), result.for_llm

@@ -10,6 +10,7 @@ import sqlite3
 import sys
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,9 +20,12 @@ from forge.console.api.schedules import _next_time
 from forge.core.extras import install_command
 from forge.core.messages import Message
 from forge.durable.store.rows import NewRun
+from forge.process.running.trial import find_trial
+from forge.process.sandbox import Confinement
 from forge.schedules.cron import Cron
 from forge.schedules.schedule import Schedule, Source
 from forge.schedules.store import ScheduleStore
+from forge.workspace.trial import find_places
 from tests.console.conftest import Console, call, running_console, script
 
 CONFIG = """
@@ -123,6 +127,9 @@ async def check_policy(console: Console, config: str) -> None:
     told = await console.post("/api/policy/explain", tried)
     assert [one["decision"] for one in told["wants"] if one["effect"]] == ["allow", "ask"]
     assert told["decision"] == "ask"
+    told = await explained("bash", command="make")
+    tier = find_trial(Confinement(workspace=Path(config).parent, sandbox="auto"), find_places([Path(config).parent]))
+    assert (told["decision"], told["wants"][0]["trial"]) == ("ask", tier.how)
     assert (await console.post("/api/policy/explain", {**tried, "effects": "remove a"}))["problems"]
 
 

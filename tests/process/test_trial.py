@@ -344,7 +344,8 @@ def test_layers_of_killed_processes_are_removed_and_those_that_wait_stay(
 
 
 def test_a_layer_over_a_folder_with_another_mount_or_owner_is_refused(workspace: Path) -> None:
-    assert not tier_of(workspace).problem or not tier_of(workspace).how
+    found = tier_of(workspace)
+    assert found.problem if found.how != "overlay of root" else not found.problem  # the others are not the best
     assert "is mounted at" in tier_of(Path("/dev")).problem or "cannot be confined" in tier_of(Path("/dev")).problem
 
 

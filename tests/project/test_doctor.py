@@ -11,12 +11,14 @@ import pytest
 
 from forge.mcp.pins import reseal_pins
 from forge.process.running.cgroups import find_delegated
-from forge.process.sandbox import Tier, choose_tier
+from forge.process.running.trial import find_trial
+from forge.process.sandbox import Confinement, Tier, choose_tier
 from forge.project.doctor import examine
 from forge.project.trust import accept
 from forge.schedules.schedule import Source
 from forge.schedules.store import ScheduleStore
 from forge.workspace.state import state_directory
+from forge.workspace.trial import find_places
 
 SCRIPT = '''"""
 Tool: fine
@@ -161,6 +163,17 @@ def test_the_limits_of_programs_are_described(looked, tmp_path):
     assert found.detail.count("(cgroup)") == len(controllers)
     if for_root:
         assert (found.status, "ordinary user" in found.fix) == ("note", True)
+
+
+def test_it_says_how_programs_are_tried_here_and_why_not_better(looked, tmp_path):
+    found = looked()["trial"]
+    tier = find_trial(Confinement(workspace=tmp_path, sandbox="auto"), find_places([tmp_path]))
+    assert found.status == ("ok" if tier.how else "note")
+    assert tier.problem in found.detail
+    assert ("no trial is possible here" in found.detail) is (not tier.how)
+    without = looked("sandbox: off\n")["trial"]
+    assert (without.status, "a trial needs bubblewrap" in without.detail) == ("note", True)
+    assert looked("trial: off\n")["trial"].detail == "off: programs ask before they run"
 
 
 # trust

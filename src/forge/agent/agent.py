@@ -61,8 +61,9 @@ from forge.core.secrets import Secrets, secrets_of
 from forge.core.spec import Permission
 from forge.core.tool import PlainFunction, Tool, explain_unavailable
 from forge.models.vendors import find_model
-from forge.permissions.gate import PolicyGate, TrialMode
+from forge.permissions.gate import PolicyGate
 from forge.permissions.labels.settings import LabelSettings
+from forge.permissions.policy import TrialMode
 from forge.permissions.questions import Approver, Policy, nobody
 from forge.pipeline import standard_steps
 from forge.pipeline.guard import MARK

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from forge.core.context import Gate, ToolContext, entered
@@ -20,10 +20,12 @@ from forge.permissions.labels.settings import LabelSettings, current_provenance
 from forge.permissions.policy import (
     JudgedRequest,
     Rules,
+    TrialMode,
     copy_arguments,
-    is_replaced_by_trial,
     judge_call,
+    judge_with_trial,
     rules,
+    wants_trial,
 )
 from forge.permissions.questions import (
     Answer,
@@ -46,8 +48,6 @@ from forge.permissions.targets.hosts import pattern_of
 if TYPE_CHECKING:  # it loads what only calls of programs need
     from forge.permissions.trial import Trial
     from forge.process.sandbox.layout import Confinement
-
-TrialMode = Literal["off", "auto", "always"]
 
 # The gate of one call, as its tool and the steps see it, for any kind of gate.
 
@@ -346,8 +346,8 @@ class PolicyGate:
         """Judges like `judge`, and allows what `grant` already holds."""
 
         def rule_on(found: JudgedRequest) -> Ruling:
-            if grant.trial is not None and is_replaced_by_trial(found.permission, found.ruling):
-                return Ruling(Decision.ALLOW, "it runs as a trial")
+            if grant.trial is not None:
+                found = found._replace(ruling=judge_with_trial(found.permission, found.ruling, self.trial))
             if found.ruling.decision is Decision.ASK and self._is_granted(ctx, grant, _make_need(ctx, found)):
                 return Ruling(Decision.ALLOW, "a person already allowed it")
             return found.ruling
@@ -393,25 +393,14 @@ class PolicyGate:
 
     def _find_need(self, ctx: ToolContext, grant: Grant, found: JudgedRequest) -> PermissionNeed | None:
         """Returns what a person must be asked about; None if nothing asks, or a trial run replaces the question."""
-        is_replaced = is_replaced_by_trial(found.permission, found.ruling)
-        is_always = self.trial == "always" and found.permission is Permission.EXECUTE
-        reason = grant.outside
-        if (is_replaced or is_always) and grant.trial is None and grant.may_try and not reason:
+        permission, ruling = found.permission, found.ruling
+        why_not = grant.outside
+        if wants_trial(permission, ruling, self.trial) and grant.trial is None and grant.may_try and not why_not:
             planned = self._plan_trial(ctx, str(found.target))
-            reason = planned if isinstance(planned, str) else ""
+            why_not = planned if isinstance(planned, str) else ""
             grant.trial = None if isinstance(planned, str) else planned
-            reason = reason or ("no trial is possible here" if is_always and grant.trial is None else "")
-        if is_replaced and grant.trial is not None:
-            return None
-        ruling = found.ruling
-        if is_always and grant.trial is None and grant.may_try and ruling.decision is Decision.ALLOW:
-            ruling = Ruling(Decision.ASK, f"every program is tried first, but {reason}")
-        elif found.permission is Permission.NETWORK and grant.trial is not None and ruling.decision is Decision.ASK:
-            ruling = replace(
-                ruling, reason=f"{ruling.reason}; it runs as a trial, but what it sends cannot be discarded"
-            )
-        elif (is_replaced or is_always) and reason and ruling.decision is Decision.ASK:
-            ruling = replace(ruling, reason=f"{ruling.reason}; {reason}")
+        if grant.may_try:
+            ruling = judge_with_trial(permission, ruling, self.trial, None if grant.trial is not None else why_not)
         return _make_need(ctx, found._replace(ruling=ruling)) if ruling.decision is Decision.ASK else None
 
     def _plan_trial(self, ctx: ToolContext, line: str) -> Trial | str:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 RuleSource = str | Mapping[str, Any]
+TrialMode = Literal["off", "auto", "always"]
 
 MOST_PARTS = 10_000  # tools and permissions whose rules are kept apart
 
@@ -441,6 +442,7 @@ class ExplainedPermission(NamedTuple):
     optional: bool = False  # asked for only while the tool runs, if at all, with a target not known before
     tool: str = ""  # the tool that is called through the called one, and wants it; "": the called one itself
     effect: str = ""  # of a trial run: create, change, delete or mode
+    trial: str = ""  # how a trial run that replaces this question is made here, such as "overlay"; "": none does
 
 
 class JudgedInnerCall(NamedTuple):
@@ -458,6 +460,32 @@ class JudgedInnerCall(NamedTuple):
 def is_replaced_by_trial(permission: Permission | None, ruling: Ruling) -> bool:
     """Returns whether a trial run replaces this question: no rule, no label and no wish of the tool asks it."""
     return permission is Permission.EXECUTE and ruling.decision is Decision.ASK and ruling.is_default
+
+
+def wants_trial(permission: Permission | None, ruling: Ruling, mode: TrialMode) -> bool:
+    """Returns whether a program is tried where that is possible: only the default asks, or every program is tried."""
+    return permission is Permission.EXECUTE and (is_replaced_by_trial(permission, ruling) or mode == "always")
+
+
+def judge_with_trial(
+    permission: Permission | None, ruling: Ruling, mode: TrialMode, why_not: str | None = None
+) -> Ruling:
+    """Returns the ruling on a permission of a call that runs as a trial. `why_not`: why it does not after all."""
+    is_asked = ruling.decision is Decision.ASK
+    if why_not is None:
+        if is_replaced_by_trial(permission, ruling):
+            return Ruling(Decision.ALLOW, "it runs as a trial")
+        if permission is Permission.NETWORK and is_asked:
+            sends = f"{ruling.reason}; it runs as a trial, but what it sends cannot be discarded"
+            return replace(ruling, reason=sends)
+        return ruling
+    if not wants_trial(permission, ruling, mode):
+        return ruling
+    if mode == "always":
+        why_not = why_not or "no trial is possible here"
+        if ruling.decision is Decision.ALLOW:
+            return Ruling(Decision.ASK, f"every program is tried first, but {why_not}")
+    return replace(ruling, reason=f"{ruling.reason}; {why_not}") if why_not and is_asked else ruling
 
 
 def explain_call(

@@ -23,7 +23,17 @@ from forge.core.result import Failure, Label, ToolResult
 from forge.core.spec import Permission
 from forge.permissions.effects import MOST_EFFECTS, EffectsRuling, judge_effects
 from forge.permissions.labels.settings import LabelSettings, current_provenance
-from forge.permissions.policy import CallLabeller, Rules, copy_arguments
+from forge.permissions.policy import (
+    CallLabeller,
+    ExplainedPermission,
+    Rules,
+    TrialMode,
+    copy_arguments,
+    is_replaced_by_trial,
+    judge_call,
+    judge_with_trial,
+    wants_trial,
+)
 from forge.permissions.questions import (
     LONGEST_PREVIEW,
     Answer,
@@ -132,6 +142,39 @@ def plan_trial(ctx: ToolContext, judge: CallJudge, line: str, labels: LabelSetti
     private = tuple(labels.private) if labels is not None else ()
     hidden = _find_hidden(ctx, judge, line, private)
     return CANNOT_HIDE if hidden is None else Trial(tier, (judge.policy,), hidden, private)
+
+
+def explain_trial(
+    wants: Sequence[ExplainedPermission],
+    policy: Policy,
+    ctx: ToolContext,
+    labels: LabelSettings | None,
+    mode: TrialMode,
+    origins: CallLabeller | None = None,
+) -> list[ExplainedPermission]:
+    """Returns the rulings on a call, with the trial run that replaces a question here, or the reason why none does.
+
+    `ctx`: of a call that is not made. `origins`: what its run has read.
+    """
+    if mode == "off":
+        return list(wants)
+
+    def judge(permission: Permission | None, target: str) -> Ruling:
+        found = judge_call(policy, ctx, (permission, target), origins) if permission else iter(())
+        return next((one.ruling for one in found), Ruling(Decision.ASK, ""))
+
+    explained = []
+    for one in wants:
+        if not one.tool and not one.optional and wants_trial(one.permission, one.ruling, mode):
+            planned = plan_trial(ctx, CallJudge(policy, judge), str(one.target), labels)
+            if isinstance(planned, str):
+                one = one._replace(ruling=judge_with_trial(one.permission, one.ruling, mode, planned))
+            elif is_replaced_by_trial(one.permission, one.ruling):
+                how = planned.tier.how
+                reason = f"{one.ruling.reason}; it runs as a trial first ({how}), and the rules judge its effects"
+                one = one._replace(ruling=replace(one.ruling, reason=reason), trial=how)
+        explained.append(one)
+    return explained
 
 
 def _judges_hosts(ctx: ToolContext, policy: Policy) -> bool:

@@ -11,9 +11,9 @@ from forge.core.executor import ToolExecutor
 from forge.core.registry import ToolRegistry
 from forge.core.secrets import Secrets
 from forge.core.tool import Tool
-from forge.permissions.gate import PolicyGate, TrialMode
+from forge.permissions.gate import PolicyGate
 from forge.permissions.labels.settings import LabelSettings
-from forge.permissions.policy import rules
+from forge.permissions.policy import TrialMode, rules
 from forge.permissions.questions import Approver, Policy, nobody
 from forge.pipeline.authorize import Authorize, GuardEgress
 from forge.pipeline.dry_run import dry_run

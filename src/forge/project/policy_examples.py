@@ -118,7 +118,7 @@ def try_examples(flags: ExampleFlags, path: str) -> list[Verdict]:
             tool = tools.find(example.tool)
             arguments = {} if example.arguments is None else tool.parse(dict(example.arguments))
             who = _scope_of_caller(scope, example.who)
-            preview = preview_call(configuration, policy, tool, arguments, who, origins, example.effects)
+            preview = preview_call(configuration, policy, tool, arguments, who, origins, example.effects, tries=False)
         except ToolError as error:
             problems.append(ToolError(f"{path}: {example.place}: {error.message}", error.kind, error.suggestion))
             continue

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from forge.core.context import Scope
+from forge.core.context import Scope, ToolContext
 from forge.core.errors import ToolError
+from forge.core.messages import ToolCall
 from forge.core.spec import Permission
 from forge.core.tool import Tool
 from forge.network.address import read_url
 from forge.network.egress import Egress
 from forge.permissions.effects import explain_effects, read_effects
+from forge.permissions.labels.settings import LabelSettings
 from forge.permissions.policy import CallLabeller, ExplainedPermission, Rules, explain_call
 from forge.permissions.questions import Decision, Ruling
+from forge.permissions.trial import explain_trial
 from forge.project.assemble.access import project_egress
 from forge.project.config.declaration import Configuration
 
@@ -42,13 +45,21 @@ def preview_call(
     scope: Scope,
     origins: CallLabeller | None = None,
     effects: Sequence[str] | None = None,
+    *,
+    tries: bool = True,
 ) -> CallPreview:
     """Previews a call with valid arguments. Raises `ToolError` if the configuration cannot be used.
 
-    `effects`: what a trial run of the call does, such as `delete src/a.py`.
+    `effects`: what a trial run of the call does, such as `delete src/a.py`. Without them, a trial run that replaces a
+    question on this machine is named; `tries=False`: the answer is the same on every machine.
     """
     if effects is None:
         wants = explain_call(policy, tool, arguments, scope, origins)
+        if tries:
+            ctx = ToolContext(ToolCall(tool.spec.name, arguments), tool, arguments, scope)
+            settings = configuration.labels.settings
+            labels = settings if isinstance(settings, LabelSettings) else None
+            wants = explain_trial(wants, policy, ctx, labels, configuration.trial, origins)
     else:
         wants = explain_effects(policy, tool, arguments, scope, read_effects(effects, scope), origins)
     if tool.spec.name in _JUDGED and "url" in arguments:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # loaded when something is looked at
 
 _MARKS = {"ok": ("✓", "green"), "note": ("·", None), "warning": ("!", "yellow"), "broken": ("✗", "red")}
 
-MAIN = ("workspace", "configuration", "model", "tools", "sandbox", "labels")  # shown even if they are fine
+MAIN = ("workspace", "configuration", "model", "tools", "sandbox", "trial", "labels")  # shown even if they are fine
 
 
 @click.command("doctor")
@@ -29,8 +29,8 @@ def command(options: Options, verbose: bool) -> int:
     forge doctor --verbose
     forge doctor --config forge.yaml --json | jq '.checks[] | select(.status != "ok")'
 
-    The command starts and changes nothing. It contacts only model servers on this machine. It says whether a key is
-    set, but never shows the key.
+    The command changes nothing, and starts nothing but a try of the sandbox and of a trial. It contacts only model
+    servers on this machine. It says whether a key is set, but never shows the key.
 
     \b
     With --json: {"ok": …, "checks": [{check, status: ok | note | warning | broken, detail, fix}]}.

@@ -119,6 +119,7 @@ def preview_tool_call(
             "permission": str(one.permission) if one.permission else "",
             "target": str(one.target),
             "effect": one.effect,
+            "trial": one.trial,
             "tool": one.tool or tool.spec.name,
             "optional": one.optional,
             "decision": str(one.ruling.decision),

@@ -48,7 +48,7 @@ class TrialTier(NamedTuple):
 
     how: str  # "overlay of root", "overlay", "fuse-overlayfs" or "copy"; "" if it cannot
     place: Path | None = None  # where its layer lies
-    problem: str = ""  # why it cannot
+    problem: str = ""  # why it cannot, or not in a better way
 
 
 def find_trial(confinement: Confinement, places: Sequence[Path]) -> TrialTier:
@@ -69,14 +69,14 @@ def find_trial(confinement: Confinement, places: Sequence[Path]) -> TrialTier:
         return TrialTier("", problem="there is no directory for its layer outside of the roots")
     if inner := next(_list_mounts(roots.writable), ""):
         return TrialTier("", problem=f"another file system is mounted at {inner}")
-    problem = ""
+    problems: dict[str, None] = {}
     for how in (ROOT_OVERLAY, OVERLAY, FUSE, COPY):
         for place in places:
             why = explain_unusable(how, roots.writable, place)
             if not why:
-                return TrialTier(how, place)
-            problem = problem if how == ROOT_OVERLAY and problem else f"{problem}; {how}: {why}".removeprefix("; ")
-    return TrialTier("", problem=problem)
+                return TrialTier(how, place, "; ".join(problems))
+            problems[f"{how}: {why}"] = None
+    return TrialTier("", problem="; ".join(problems))
 
 
 def explain_unusable(how: str, roots: Sequence[str], place: Path) -> str:

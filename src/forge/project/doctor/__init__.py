@@ -1,4 +1,4 @@
-"""Examines everything that Forge depends on here, and reports findings. Nothing is started or changed."""
+"""Examines everything that Forge depends on here, and reports findings. It changes nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from forge.project.assemble.access import project_scope, workspace_root
 from forge.project.config import load_configuration
 from forge.project.config.declaration import Configuration
 from forge.project.doctor.finding import Finding, finding_of_error
-from forge.project.doctor.machine import examine_machine
+from forge.project.doctor.machine import examine_machine, examine_trial
 from forge.project.doctor.project import examine_project, examine_tools
 from forge.project.doctor.services import examine_durable, examine_work
 from forge.project.doctor.sources import examine_sources
@@ -40,6 +40,7 @@ def examine(workspace: str | None, config: str | None, policy: str | None, *, de
         except ToolError as error:  # a directory beside the workspace that is gone
             findings.append(finding_of_error("workspace.roots", error))
         else:
+            findings.append(examine_trial(configuration, scope))
             findings.append(examine_tools(configuration, scope, dev=dev))
             findings += examine_sources(configuration, scope)
             findings += examine_work(configuration, scope)

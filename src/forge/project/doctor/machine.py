@@ -7,20 +7,27 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from forge.core.context import Scope
 from forge.core.errors import ToolError
 from forge.core.extras import EXTRAS, install_command, install_program, is_installed
 from forge.models.vendors import DEFAULTS, LOCAL, OWN_PROTOCOLS, SERVERS, local_servers
 from forge.process.environment import find_packaged_program
 from forge.process.run_script.runtimes import command_for
 from forge.process.running.cgroups import find_delegated
+from forge.process.running.overlay import COPY, FUSE, OVERLAY, ROOT_OVERLAY
+from forge.process.running.trial import find_trial
 from forge.process.sandbox import Tier, choose_tier, describe_tier_limits, report_tiers
+from forge.process.sandbox.layout import confinement_of
 from forge.project.assemble.secrets import KEYS
 from forge.project.config.declaration import Configuration
 from forge.project.doctor.finding import Finding, finding_of_error
 from forge.project.version import version
+from forge.workspace.paths import PathValidator
+from forge.workspace.trial import find_places
 
 PROGRAMS = {
     "git": "undo and diffs do without it; install git to let tools use repositories",
@@ -30,6 +37,12 @@ PROGRAMS = {
 }
 LANGUAGES = {"JavaScript": ".js", "TypeScript": ".ts", "shell": ".sh"}
 OLDEST = (3, 11)
+_TRIALS = {
+    ROOT_OVERLAY: "an overlay of root",
+    OVERLAY: "an overlay in a user namespace",
+    FUSE: "fuse-overlayfs",
+    COPY: "a copy of the files",
+}
 
 
 def examine_machine(configuration: Configuration) -> Iterator[Finding]:
@@ -101,6 +114,19 @@ def _limits(configuration: Configuration, tier: Tier) -> Finding:
             "Run Forge as an ordinary user or with a delegated cgroup, or limit the container or service it runs in.",
         )
     return Finding("limits", "ok", said)
+
+
+def examine_trial(configuration: Configuration, scope: Scope) -> Finding:
+    """Tells how programs of this workspace can be tried, and why not in a better way."""
+    if configuration.trial == "off":
+        return Finding("trial", "note", "off: programs ask before they run", "Write trial: auto in forge.yaml.")
+    confinement = replace(confinement_of(scope, PathValidator.of(scope)), sandbox=configuration.sandbox)
+    found = find_trial(confinement, find_places([confinement.workspace, *confinement.writable]))
+    why = f" (not better: {found.problem})" if found.how and found.problem else ""
+    if found.how:
+        return Finding("trial", "ok", f"{configuration.trial}: programs can be tried, by {_TRIALS[found.how]}{why}")
+    said = f"{configuration.trial}: no trial is possible here, so programs ask before they run: {found.problem}"
+    return Finding("trial", "note", said, "Install bubblewrap and allow user namespaces; docs/trial-runs.md has more.")
 
 
 def _search() -> Finding:

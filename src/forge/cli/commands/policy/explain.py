@@ -49,12 +49,13 @@ def command(options: Options, name: str, arguments: str | None, after: str | Non
     A call through `mcp_call` or `openapi_call` also shows the rulings on the tool that it calls. No server is started
     for it: a tool of a server is known by its approved definition.
 
+    A program that only the default asks about runs as a trial, where one is possible here: then the answer is "trial".
     With --effect, the answer shows how the rules judge the effects of a trial run. An effect is write, create, change,
     delete or mode, and a path.
 
-    With --json: {tool, decision, rulings: [{permission, target, effect, tool, optional, decision, reason, rule, layer,
-    traces}]}. The strictest ruling decides. Optional permissions are only asked for while the tool runs, if it needs
-    them.
+    With --json: {tool, decision, rulings: [{permission, target, effect, trial, tool, optional, decision, reason, rule,
+    layer, traces}]}; `trial` says how a trial is made here, and the decision stays ask, since its effects are judged.
+    The strictest ruling decides. Optional permissions are only asked for while the tool runs, if it needs them.
     """
     with refusals():
         rulings = _rulings(options, name, arguments, after, effects or None)
@@ -68,7 +69,7 @@ def command(options: Options, name: str, arguments: str | None, after: str | Non
         what = f"{permission} {show_invisible(one['target'])}".strip()
         inner = f" by {show_invisible(one['tool'])}" if one["tool"] != name else ""
         later = " (if it asks for it)" if one["optional"] else ""
-        click.echo(f"{one['decision']:<6}{what}{inner}{later}: {one['reason']}")
+        click.echo(f"{'trial' if one['trial'] else one['decision']:<6}{what}{inner}{later}: {one['reason']}")
 
 
 def _rulings(
@@ -87,6 +88,7 @@ def _rulings(
             "permission": str(one.permission) if one.permission else None,
             "target": one.target,
             "effect": one.effect,
+            "trial": one.trial,
             "tool": one.tool or name,
             "optional": one.optional,
             "decision": str(one.ruling.decision),

@@ -5,11 +5,14 @@ import { decision } from "./marks.js";
 
 const WORDS = { allow: "The call would run.", ask: "The call would ask a person.", deny: "The call would be denied." };
 
+const TRIED = "The call would run as a trial. The rules judge its effects; what they do not allow asks a person.";
+
 export function wantsTable({ tool, decision: found, wants }) {
+    const tried = found === "ask" && wants.every((want) => want.trial || want.optional || want.decision !== "ask");
     return h(
         "div",
         { class: "wants" },
-        h("p", {}, decision(found), ` ${WORDS[found] ?? ""}`),
+        h("p", {}, decision(tried ? "trial" : found), ` ${tried ? TRIED : (WORDS[found] ?? "")}`),
         wants.length
             ? h(
                   "table",
@@ -41,7 +44,7 @@ function wantRow(want, called) {
             want.optional ? h("span", { class: "quiet" }, " (optional)") : null,
         ),
         h("td", {}, h("code", { class: "value" }, want.target || "–")),
-        h("td", {}, decision(want.decision)),
+        h("td", {}, decision(want.trial ? "trial" : want.decision)),
         h("td", { class: "quiet" }, want.reason || want.rule || want.layer),
     );
 }
