@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import pytest
 from pydantic import BaseModel
 
@@ -23,7 +25,8 @@ from forge import (
     rules,
     tool,
 )
-from forge.events import ToolFinished
+from forge.events import Event, ToolFinished, TurnFinished
+from forge.models import ModelRequest, StreamPart
 from forge.testing import Person
 
 ALLOW = rules("allow execute", "allow write", "allow read")
@@ -300,3 +303,43 @@ def test_a_run_of_its_own_inside_a_tool_counts_for_itself():
     parent = Agent(Scripted(ToolCall("inner"), "Done."), tools=[inner], limits=Limits(calls=1))
     result = parent.run_sync("Go.")
     assert (result.calls, results(result)) == (1, ["3"])
+
+
+class ByPrompt:
+    """A model whose sub-agents work side by side and give their calls the same id."""
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[StreamPart]:
+        asked = [message.text for message in request.messages if message.role == "user"][-1]
+        is_over = request.messages[-1].role == "tool"
+        if is_over:
+            yield Message("assistant", "Done.")
+        elif asked == "Go.":
+            tasks = [{"description": name, "prompt": name} for name in ("web", "mail")]
+            calls = [ToolCall("task", task, f"t{number}") for number, task in enumerate(tasks)]
+            yield Message("assistant", tool_calls=(*calls, ToolCall("worker", {"prompt": "queue"}, "t2")))
+        else:
+            yield Message("assistant", tool_calls=(ToolCall("deploy", {"service": asked}, "same"),))
+
+
+async def test_events_of_sub_agents_say_which_call_they_work_for():
+    model = ByPrompt()
+    inner = Agent(model, tools=[deploy], policy=ALLOW, name="worker")
+    middle = Agent(
+        Scripted(ToolCall("worker", {"prompt": "deep"}, "m1"), "Done."), tools=[inner.as_tool()], policy=ALLOW
+    )
+    tools = [deploy, inner.as_tool(), middle.as_tool("middle")]
+    agent = Agent(model, tools=tools, policy=ALLOW, agents={"general": AgentType(tools=("deploy",))})
+    heard: list[Event] = []
+    agent.activity.subscribe(heard.append)
+    await agent.run("Go.")
+    ended = {(one.task, one.result.for_llm) for one in heard if isinstance(one, ToolFinished) and one.task}
+    assert ended == {("t0", "web is live"), ("t1", "mail is live"), ("t2", "queue is live")}
+    turns = [one.task for one in heard if isinstance(one, TurnFinished)]
+    assert sorted(turns) == ["", "", "t0", "t0", "t1", "t1", "t2", "t2"]
+    wires = [one.to_dict() for one in heard]
+    assert all(wire.get("task", "") == one.task for wire, one in zip(wires, heard, strict=True))
+    assert "task" not in wires[0]  # the agent of the run works for no call
+
+    heard.clear()
+    await agent.executor.execute(ToolCall("middle", {"prompt": "queue"}, "x"), agent.scope)
+    assert {one.task for one in heard if isinstance(one, ToolFinished) and one.call.name == "deploy"} == {"x/m1"}

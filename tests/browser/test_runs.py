@@ -94,6 +94,28 @@ async def test_a_sub_agent_is_shown_inside_the_call_that_began_it(console, tabs)
 
 
 @pytest.mark.slow
+async def test_sub_agents_side_by_side_are_each_inside_their_own_call(console, tabs):
+    """Their calls have the same id, as at a terminal, where they have no runs of their own."""
+    page = await tabs.open("#/runs")
+    found = await page.evaluate(
+        """async () => {
+          const { Fold } = await import("/static/js/fold.js");
+          const fold = new Fold("r");
+          const add = (agent, task, id, name) =>
+              fold.add({ n: 1, run: "r", event: { event: "tool_call_start", ts: 1, agent, task, call: { id, name } } });
+          add("main", undefined, "t1", "task");
+          add("main", undefined, "t2", "task");
+          add("main/general", "t2", "same", "pears");
+          add("main/general", "t1", "same", "apples");
+          add("main/general/desk", "t1/same", "same", "deep");
+          const tree = (items) => items.map((item) => [item.name, ...item.branches.map((one) => tree(one.items))]);
+          return tree(fold.trunk.items);
+        }"""
+    )
+    assert found == [["task", [["apples", [["deep"]]]]], ["task", [["pears"]]]]
+
+
+@pytest.mark.slow
 async def test_a_result_that_is_not_sent_again_is_a_row(console, tabs):
     (console.workspace / "long.txt").write_text("a long line of a long file\n" * 60, encoding="utf-8")
     reads = [call("file_read", path="long.txt"), call("file_read", path="long.txt")]

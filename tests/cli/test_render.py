@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterator
 
 import pytest
 
@@ -388,3 +389,64 @@ def test_the_time_of_a_call_is_without_that_of_its_question(live, monkeypatch):
     view.show(ToolStarted(other), ToolFinished(other, True, ANSWER, 7.25))  # which was not asked about
     assert view.both.count("0.25 s") == 1
     assert view.both.count("7.2 s") == 1
+
+
+TASKS = [ToolCall("task", {"description": f"count the {name}", "prompt": "…"}, name) for name in ("apples", "pears")]
+
+
+def work_for(task: str, *events: Event) -> Iterator[Event]:
+    return (dataclasses.replace(event, agent="main/general", task=task) for event in events)
+
+
+FIRST, SECOND = (ToolCall("csv_parse", {"path": name}, "same") for name in ("a.csv", "b.csv"))
+ENDED = [
+    "▸ general 2: count the pears",
+    '  ✓ csv_parse(path="b.csv")  0.00 s',
+    "▸ general 1: count the apples",
+    '  ✓ csv_parse(path="a.csv")  0.00 s',
+]
+
+
+def begin_two_tasks(shown: Shown) -> None:
+    shown.show(*(ToolStarted(task) for task in TASKS))
+    shown.show(*work_for("apples", ToolStarted(FIRST)))
+    shown.show(*work_for("pears", ToolStarted(SECOND)))
+
+
+def end_their_calls(shown: Shown) -> None:
+    shown.show(*work_for("pears", ToolFinished(SECOND, True, ANSWER, 0.0)))
+    shown.show(*work_for("apples", ToolFinished(FIRST, True, ANSWER, 0.0)))
+
+
+def test_the_calls_of_two_sub_agents_stand_under_their_numbers(drawn):
+    begin_two_tasks(drawn)
+    assert [line[:14] for line in drawn.lines if line] == [
+        f"{WHEEL[0]} general 1: c",
+        f"  {WHEEL[0]} csv_parse(",
+        f"{WHEEL[0]} general 2: c",
+        f"  {WHEEL[0]} csv_parse(",
+    ]
+    end_their_calls(drawn)
+    assert [line for line in drawn.lines if "csv" in line or "▸" in line] == ENDED
+    drawn.show(*work_for("apples", ToolStarted(FIRST), ToolFinished(FIRST, True, ANSWER, 0.0)))
+    assert [line for line in drawn.lines if "csv" in line or "▸" in line] == [*ENDED, ENDED[-1]]  # no second name
+
+
+def test_plain_lines_name_the_sub_agent_where_another_one_was_before(plain):
+    begin_two_tasks(plain)
+    end_their_calls(plain)
+    assert plain.err.splitlines() == [
+        "→ general: count the apples",
+        "→ general 2: count the pears",
+        "▸ general 1: count the apples",
+        '  → csv_parse(path="a.csv")',
+        "▸ general 2: count the pears",
+        '  → csv_parse(path="b.csv")',
+        *ENDED[1:],
+    ]
+
+
+def test_the_calls_of_one_sub_agent_need_no_second_name(plain):
+    plain.show(ToolStarted(TASKS[0]))
+    plain.show(*work_for("apples", ToolStarted(CALL), ToolFinished(CALL, True, ANSWER, 0.0), ToolStarted(CALL)))
+    assert "▸" not in plain.err

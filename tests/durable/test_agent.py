@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from forge import (
     Agent,
     Answer,
     DurableAgent,
+    Message,
     Retry,
     RunContext,
     Scope,
@@ -32,8 +34,8 @@ from forge.core.errors import ToolError
 from forge.core.extras import install_command
 from forge.core.messages import unanswered_calls
 from forge.durable.engine.dbos_private import list_recorded_steps
-from forge.events import EventsMissed, RunFinished, RunStarted, ToolFinished
-from forge.models import Anthropic, ServerTool
+from forge.events import EventsMissed, RunFinished, RunStarted, ToolFinished, TurnFinished
+from forge.models import Anthropic, ModelRequest, ServerTool, StreamPart
 from forge.permissions.policy import Rules
 from forge.process.running.trial import find_trial
 from forge.process.sandbox import Confinement
@@ -571,6 +573,28 @@ async def test_an_agent_as_a_tool_works_inside_a_stored_run(database: str, tmp_p
     assert [message.text for message in result.messages if message.role == "tool"] == ["paid Ada"]
     assert names == [("main/desk", "pay"), ("main", "desk")]
     assert [step.name for _, step in sorted(steps.items())] == ["model", "call desk", "model"]  # it is one step
+
+
+async def test_events_of_agents_that_work_side_by_side_are_all_stored_with_their_task(
+    sqlite: str, tmp_path: Path
+) -> None:
+    class SameIds:
+        async def stream(self, request: ModelRequest) -> AsyncIterator[StreamPart]:
+            is_over = request.messages[-1].role == "tool"
+            calls = () if is_over else (ToolCall("pay", {"name": "Ada"}, "p"),)
+            yield Message("assistant", "paid" if is_over else "", tool_calls=calls)
+
+    clerk = Agent(SameIds(), tools=[pay], policy=FREE, name="desk")
+    calls = [ToolCall("desk", {"prompt": "Pay Ada."}, id) for id in ("d1", "d2")]
+    agent = Agent(script(calls, "done"), tools=[clerk.as_tool()], policy=FREE)
+    async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        run = durable.start("go")
+        await run
+        heard = [event async for event in run.events() if isinstance(event, ToolFinished | TurnFinished)]
+    ended = [(one.task, one.call.id) for one in heard if isinstance(one, ToolFinished)]
+    assert sorted(ended) == [("", "d1"), ("", "d2"), ("d1", "p"), ("d2", "p")]
+    turned = [one.task for one in heard if isinstance(one, TurnFinished)]
+    assert sorted(turned) == ["", "", "d1", "d1", "d2", "d2"]
 
 
 @pytest.mark.parametrize(

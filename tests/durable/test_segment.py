@@ -204,6 +204,9 @@ async def test_a_sub_agent_is_a_run_of_its_own(shared_first: str, tmp_path: Path
         children = worker.store.list(parent="r")
         assert {child.agent for child in children} == {"main/researcher"}
         assert [child.status for child in children] == ["finished", "finished"]
+        tasks = {child.parent_call: {wire["task"] for _, wire in worker.store.events(child.id)} for child in children}
+        assert tasks == {"t1": {"t1"}, "t2": {"t2"}}
+        assert not any("task" in wire for _, wire in worker.store.events("r"))
 
 
 async def test_a_sub_agent_that_needs_a_yes_waits_and_its_parent_with_it(sqlite: str, tmp_path: Path) -> None:

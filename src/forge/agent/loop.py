@@ -707,7 +707,8 @@ def _announce_end(run: Run, result: RunResult) -> None:
 
 def _emit(run: Run, event: Event) -> None:
     if run.executor.activity.listening:
-        event.session, event.agent = run.scope.session_id, run.scope.agent
+        scope = run.scope
+        event.session, event.agent, event.task = scope.session_id, scope.agent, scope.task
         run.executor.activity.emit(event)
 
 

@@ -170,7 +170,8 @@ class Task(
         history.append(Message("user", prompt))
         ctx.progress(f"Sub-agent: {description}", task_id=task_id)
         name = f"{ctx.scope.agent}/{agent_type or 'general'}"
-        scope = replace(ctx.scope, agent=name, message_id="", budget=None)  # a task has limits of its own
+        # a task has limits of its own
+        scope = replace(ctx.scope, agent=name, task=ctx.subtask, message_id="", budget=None)
         background = ctx.owner if isinstance(ctx.owner, BackgroundWork) else None  # the parent learns how it ends
         executor = ToolExecutor(agent.registry, agent.steps, ctx.activity, ctx.activity.secrets, background)
         result = await agent.drive(executor, Conversation(history), scope, LoopSettings(announce=False))
@@ -329,7 +330,8 @@ class AgentTool(Tool, name="agent", permissions={"execute"}, target="prompt", ti
 
 async def _work_for(agent: WholeAgent, ctx: ToolContext, prompt: str, steps: Iterable[Step]) -> RunResult[Any]:
     """Runs a task of an agent inside a call of another one: in its session, with its events, through these steps."""
-    scope = await agent.with_deps(replace(ctx.scope, agent=f"{ctx.scope.agent}/{agent.name}", message_id=""))
+    name = f"{ctx.scope.agent}/{agent.name}"
+    scope = await agent.with_deps(replace(ctx.scope, agent=name, task=ctx.subtask, message_id=""))
     structured = agent.structure(scope)
     registry = agent.registry if structured is None else structured.offer(agent.registry)
     await registry.ready(scope)

@@ -181,7 +181,7 @@ def _whole(pieces: list[EventEntry], read: list[dict[str, Any]]) -> EventEntry:
 
 
 def _belong_together(first: Mapping[str, Any], event: Mapping[str, Any], length: int) -> bool:
-    if first["event"] != event["event"] or _call(first) != _call(event) or first.get("agent") != event.get("agent"):
+    if _call(first) != _call(event) or any(first.get(name) != event.get(name) for name in ("event", "agent", "task")):
         return False
     return length + len(event["text"]) <= LONGEST_TEXT
 

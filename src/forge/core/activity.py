@@ -187,7 +187,7 @@ class _Pieces:
 
     def _take_piece(self, event: _Piece) -> list[Event]:
         call = event.call.id if isinstance(event, ToolOutput | ToolArgumentsDelta) else ""
-        key = (event.session, event.agent, event.type, call)
+        key = (event.session, event.agent, event.task, event.type, call)
         masker = self._open[key][0] if key in self._open else PieceMasker(self._secrets)
         text = masker.take(event.text)
         self._open.pop(key, None)
@@ -199,11 +199,11 @@ class _Pieces:
         call = getattr(event, "call", None)
         is_of_call = isinstance(event, ToolFinished | ToolCompleted)
         ended = []
-        for key in [one for one in self._open if one[:2] == (event.session, event.agent)]:
-            is_output = key[2] == ToolOutput.type
+        for key in [one for one in self._open if one[:3] == (event.session, event.agent, event.task)]:
+            is_output = key[3] == ToolOutput.type
             if (
                 isinstance(event, RunFinished)
-                or (is_output and is_of_call and call is not None and key[3] == call.id)
+                or (is_output and is_of_call and call is not None and key[4] == call.id)
                 or (not is_output and not is_of_call)
             ):
                 ended += self._end(key)

@@ -139,6 +139,7 @@ class Scope(_HeldDirectories):
             calls tools without an agent names one for each user that is served.
         message_id: the turn; calls of one model message share it.
         agent: the agent's name.
+        task: for a sub-agent: the call that it works for, as in `Event.task`.
         channel: where the conversation takes place.
         chat_id: the conversation in that channel.
         workspace: the directory that tools work in.
@@ -172,6 +173,7 @@ class Scope(_HeldDirectories):
     deps: Any = field(default=None, compare=False, repr=False)
     client: CallClient | None = field(default=None, compare=False, repr=False)
     budget: CallBudget | None = field(default=None, compare=False, repr=False)
+    task: str = ""
 
     def __post_init__(self) -> None:
         directories = () if self.workspace == _HERE else (self.workspace, *(root.path for root in self.roots))
@@ -417,8 +419,14 @@ class ToolContext(RunContext[DepsT]):
         """The stable idempotency key of this call: the same when the call is run again after a crash."""
         return f"{self.scope.session_id}/{self.scope.message_id}/{self.call.id}"
 
+    @property
+    def subtask(self) -> str:
+        """The `task` of a sub-agent that works for this call."""
+        return f"{self.scope.task}/{self.call.id}" if self.scope.task else self.call.id
+
     def emit(self, event: Event) -> None:
-        event.session, event.agent = self.scope.session_id, self.scope.agent
+        scope = self.scope
+        event.session, event.agent, event.task = scope.session_id, scope.agent, scope.task
         self.activity.emit(event)
 
     def output(self, text: str) -> None:

@@ -25,6 +25,7 @@ class Event:
         seq: the number of the event in its stream, which fills it in.
         session: the session of the run.
         agent: the name of the agent.
+        task: for a sub-agent: the id of the call that it works for, after the task of that call and a slash, if any.
 
     Example:
         >>> TextDelta("Hello").to_dict()["event"]
@@ -36,6 +37,7 @@ class Event:
     seq: int = 0
     session: str = ""
     agent: str = ""
+    task: str = ""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in fields(self))})"
@@ -46,7 +48,7 @@ class Event:
         return replace(self, **hidden)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the wire form: `{event, ts, seq, session, agent, call?, …}`, safe to dump as JSON."""
+        """Returns the wire form: `{event, ts, seq, session, agent, task?, call?, …}`, safe to dump as JSON."""
         wire: dict[str, Any] = {
             "event": self.type,
             "ts": self.at,
@@ -54,6 +56,8 @@ class Event:
             "session": self.session,
             "agent": self.agent,
         }
+        if self.task:
+            wire["task"] = sendable(self.task)
         for name in (f.name for f in fields(self) if f.name not in _COMMON):
             wire[name] = _to_wire(getattr(self, name), getattr(self, "call", None))
         return wire

@@ -72,7 +72,7 @@ def command(options: Options, **flags: Any) -> None:
     Flags with a GLOB can be repeated. Rotated logs (audit.ndjson.1, …-20260501.gz) are read, too.
 
     \b
-    With --json: the logged events, one per line: {event, ts, seq, session, agent, call?, …};
+    With --json: the logged events, one per line: {event, ts, seq, session, agent, task?, call?, …};
     all kinds of events, unless --event selects some.
     With --json --summary: {from, to, runs: {reason: N}, tools: [{tool, calls, errors, denied, asked, unfinished,
     seconds}], total: {…}, unreadable}.
@@ -234,7 +234,11 @@ def _describe_event(event: dict[str, Any]) -> str:
     if kind == "run_finished":
         why = _shorten(event.get("error") or event.get("text"))
         return f"■ {_shorten(event.get('reason'))} after {_shorten(event.get('turns'))} turns: {why}"
-    rest = {key: value for key, value in event.items() if key not in ("event", "ts", "seq", "session", "agent", "call")}
+    rest = {
+        key: value
+        for key, value in event.items()
+        if key not in ("event", "ts", "seq", "session", "agent", "task", "call")
+    }
     return f"· {_shorten(kind)} {tool}  {_shorten(json.dumps(rest, ensure_ascii=False))}".replace("   ", "  ")
 
 

@@ -92,6 +92,7 @@ class _Call:
 
     call: ToolCall
     depth: int  # 1 for a sub-agent's
+    task: str  # the path of the call that its agent works for
     started: float = field(default_factory=time.monotonic)
     waited: float = 0.0  # seconds for a person
     progress: str = ""
@@ -128,9 +129,9 @@ class ForPeople:
         self._ends = ends
         self._shortened: deque[tuple[str, list[str]]] = deque(maxlen=MOST_KEPT)  # title and lines, the newest last
         self._next_expanded = 0  # from the newest
-        self._asked: dict[tuple[str, str], float] = {}  # since when a call waits for a person
-        self._headed: set[tuple[str, str]] = set()  # tasks whose calls are shown under their name
-        self._numbers: dict[tuple[str, str], int] = {}  # of tasks that run side by side
+        self._asked: dict[str, float] = {}  # since when a call waits for a person
+        self._group = ""  # the task whose calls are being listed under its name
+        self._numbers: dict[str, int] = {}  # of tasks that run side by side
         self.tally = UsageTally()
         self._model = model
         self._runs = 0  # that ended
@@ -138,14 +139,14 @@ class ForPeople:
         self._total_cost: float | None = None
         self._preview = preview
         self._animates = animates
-        self._calls: dict[tuple[str, str], _Call] = {}  # by agent and id
+        self._calls: dict[str, _Call] = {}  # by path
         self._drafts = Drafts()
         self._thinking = 0.0  # when the wait for the model began; 0: there is none
         self._spoke = -1  # finished turns when the model last wrote text
         self._last = ""  # the kind written last: text or note
         self._drawn_at = 0.0
         self._turned = 0
-        self._questions: dict[str, PermissionRequest] = {}  # by call: those the person said yes to, as they were shown
+        self._questions: dict[str, PermissionRequest] = {}  # by path: those the person said yes to, as they were shown
 
     @property
     def is_moving(self) -> bool:
@@ -158,7 +159,7 @@ class ForPeople:
         match event:
             case TextDelta(agent=agent) if agent == MAIN:
                 self._thinking = 0.0
-                self._drafts.forget(agent)
+                self._drafts.forget(_task(event))
                 self._spoke = self.tally.turns
                 self._say(event.text)
             case ReasoningDelta(agent=agent):
@@ -169,30 +170,31 @@ class ForPeople:
             case MessageReceived(text=text):
                 first, *rest = text.split("\n")
                 depth = _depth(event)
-                self._note(self._line(depth, ">", CYAN, first), *(self._line(depth, " ", CYAN, one) for one in rest))
+                lines = [self._line(depth, ">", CYAN, first), *(self._line(depth, " ", CYAN, one) for one in rest)]
+                self._note_about(event, *lines)
             case ContextShortened():
-                self._note(self._line(_depth(event), "✂", CYAN, describe_shortening(event)))
+                self._note_about(event, self._line(_depth(event), "✂", CYAN, describe_shortening(event)))
             case Retrying():
-                self._drafts.forget(event.agent)
-                self._note(self._line(_depth(event), "↻", CYAN, describe_retry(event)))
+                self._drafts.forget(_task(event))
+                self._note_about(event, self._line(_depth(event), "↻", CYAN, describe_retry(event)))
             case ToolStarted():
-                self._drafts.forget(event.agent)
+                self._drafts.forget(_task(event))
                 self._begin(event)
-            case PermissionAsked() if _key(event) in self._calls:
-                self._asked[_key(event)] = event.at
-            case PermissionAnswered() if (since := self._asked.pop(_key(event), None)) is not None:
-                self._calls[_key(event)].waited += max(event.at - since, 0.0)
-            case ToolProgress() | ToolOutput() if _key(event) in self._calls:
+            case PermissionAsked() if _path(event) in self._calls:
+                self._asked[_path(event)] = event.at
+            case PermissionAnswered() if (since := self._asked.pop(_path(event), None)) is not None:
+                self._calls[_path(event)].waited += max(event.at - since, 0.0)
+            case ToolProgress() | ToolOutput() if _path(event) in self._calls:
                 self._update(event)
             case ToolFinished():
                 self._end(event)
             case ToolCompleted():
-                self._note(*self._outcome(event, "in the background"))
+                self._note_about(event, *self._outcome(event, "in the background"))
             case ToolReconciled():
-                self._note(self._line(_depth(event), "↻", CYAN, describe_reconciled(event)))
+                self._note_about(event, self._line(_depth(event), "↻", CYAN, describe_reconciled(event)))
             case TurnFinished(agent=agent) if agent == MAIN:
                 self.out.end_text()
-                self._drafts.forget(agent)
+                self._drafts.forget(_task(event))
                 self._thinking = time.monotonic()
             case RunStarted():
                 self._thinking, self._spoke = time.monotonic(), -1
@@ -233,7 +235,7 @@ class ForPeople:
 
     def remember_question(self, request: PermissionRequest) -> None:
         """Remembers what the person has seen: the outcome of the call does not show it again."""
-        self._questions[request.call.id] = request
+        self._questions[_join_path(request.scope.task, request.call.id)] = request
 
     def note(self, *lines: str) -> None:
         self._note(*(self.out.paint(part, DIM) for line in lines for part in self.out.wrap(line)))
@@ -273,17 +275,20 @@ class ForPeople:
         if event.call.name in CONVERSATION:  # their text is the answer
             return
         self._thinking = 0.0
-        begun = self._calls[_key(event)] = _Call(event.call, _depth(event))
+        path = _path(event)
+        begun = self._calls[path] = _Call(event.call, _depth(event), _task(event))
         begun.animated = self._animates(event.call.name)
         if _is_task(event.call):
-            self._number_task(_key(event), event.call)
+            self._number_task(path, event.call)
         if self.out.live:
             self._draw()
-        else:
-            self._note(self._line(begun.depth, "→", CYAN, describe_call(event.call)))
+            return
+        self._note_about(event, self._line(begun.depth, "→", CYAN, self._name_task(path, event.call)))
+        if not begun.depth:
+            self._group = path  # its line is the head of a sub-agent's
 
     def _update(self, event: ToolProgress | ToolOutput) -> None:
-        under_way = self._calls[_key(event)]
+        under_way = self._calls[_path(event)]
         if isinstance(event, ToolProgress):
             under_way.progress = event.title
             lines = [self._line(under_way.depth + 1, "·", DIM, event.title)]
@@ -294,7 +299,7 @@ class ForPeople:
             if not under_way.animated or time.monotonic() - self._drawn_at > 0.05:
                 self._draw()
         elif lines:
-            self._note(*lines)
+            self._note_about(event, *lines)
 
     def _limit_lines(self, under_way: _Call, lines: list[str]) -> list[str]:
         """Returns live output as plain lines: the first ones of a call, and a mark for the rest."""
@@ -306,13 +311,13 @@ class ForPeople:
         return [*shown, self._line(under_way.depth + 1, "│", DIM, "…")] if len(lines) > room else shown
 
     def _end(self, event: ToolFinished) -> None:
-        ended = self._calls.pop(_key(event), None)
+        ended = self._calls.get(path := _path(event))
         is_shown = ended is not None and ended.lines > 0 and not self.out.live  # its output was printed above
         if event.call.name not in CONVERSATION or event.result.is_error:
             seconds = event.seconds - (ended.waited if ended is not None else 0.0)
-            self._note(*self._outcome(event, format_seconds(max(seconds, 0.0)), is_shown=is_shown))
-        self._headed.discard(_key(event))
-        self._numbers.pop(_key(event), None)
+            self._note_about(event, *self._outcome(event, format_seconds(max(seconds, 0.0)), is_shown=is_shown))
+        self._calls.pop(path, None)
+        self._numbers.pop(path, None)
         if (
             event.result.data.get("delivered") is False and event.agent == MAIN
         ):  # a message to the person at the terminal
@@ -326,10 +331,10 @@ class ForPeople:
         """Returns one line with the call and its outcome, and a few lines of the result."""
         result, depth = event.result, _depth(event)
         mark, colour = ("✗", RED) if result.is_error else ("…", CYAN) if result.pending else ("✓", GREEN)
-        question = self._questions.pop(event.call.id, None)
-        named = self._name_task(_key(event), event.call) if self.out.live or depth else event.call.name
+        question = self._questions.pop(_path(event), None)
+        named = self._name_task(_path(event), event.call) if self.out.live or depth else event.call.name
         what = named if _is_task(event.call) and self.out.live else result.title or named
-        lines = [*self._head(event), self._line(depth, mark, colour, what, when)]
+        lines = [self._line(depth, mark, colour, what, when)]
         if not result.is_error and (depth or is_shown or result.silent):
             return lines  # a sub-agent's report has the results of its calls
         changed = summarise_diff(result)
@@ -372,49 +377,47 @@ class ForPeople:
         self._shortened.append((title, text.rstrip("\n").split("\n")))
         self._next_expanded = 0
 
-    def _head(self, event: ToolFinished | ToolCompleted) -> list[str]:
-        """Returns the tasks of the sub-agents of this kind, once, above the first of their calls."""
-        if not self.out.live or not _depth(event):
-            return []
-        kind = event.agent.rpartition("/")[2]
-        tasks = {key: one for key, one in self._calls.items() if _is_task(one.call) and _agent_type(one.call) == kind}
-        new = [key for key in tasks if key not in self._headed]
-        if tasks and not new:
-            return []
-        self._headed |= tasks.keys()
-        work = [self._name_task(key, self._calls[key].call) for key in new]
-        return [self._line(_depth(event) - 1, "▸", CYAN, text) for text in work or [kind]]
+    def _note_about(self, event: Event, *lines: str) -> None:
+        """Prints lines about an event; those of a sub-agent under its task, whose name is repeated after others."""
+        group, depth = _task(event), _depth(event)
+        begun = self._calls.get(group)
+        head = []
+        if depth and group != self._group and (begun is not None or self.out.live):
+            name = self._name_task(group, begun.call) if begun is not None else event.agent.rpartition("/")[2]
+            head = [self._line(depth - 1, "▸", CYAN, name)]
+        self._note(*head, *lines)
+        self._group = group
 
-    def _name_task(self, key: tuple[str, str], call: ToolCall) -> str:
+    def _name_task(self, path: str, call: ToolCall) -> str:
         """Returns `general: count the apples`; `general 2: …` for the second of the tasks that run side by side."""
-        if not _is_task(call) or key not in self._numbers:
+        if not _is_task(call) or path not in self._numbers:
             return describe_call(call)
         kind, _, work = describe_call(call).partition(": ")
-        return f"{kind} {self._numbers[key]}: {work}"
+        return f"{kind} {self._numbers[path]}: {work}"
 
-    def _number_task(self, key: tuple[str, str], call: ToolCall) -> None:
+    def _number_task(self, path: str, call: ToolCall) -> None:
         """Numbers the tasks of one kind as soon as there is a second one at work."""
         kind = _agent_type(call)
-        others = [one for one, running in self._calls.items() if _is_task(running.call) and one != key]
+        others = [one for one, running in self._calls.items() if _is_task(running.call) and one != path]
         others = [one for one in others if _agent_type(self._calls[one].call) == kind]
         if others:
-            for one in [*others, key]:
-                taken = {self._numbers[other] for other in [*others, key] if other in self._numbers}
+            for one in [*others, path]:
+                taken = {self._numbers[other] for other in [*others, path] if other in self._numbers}
                 self._numbers.setdefault(one, next(number for number in count(1) if number not in taken))
 
     def _draw(self) -> None:
-        """Draws the running calls and the end of their output."""
+        """Draws the running calls and the end of their output, those of a sub-agent under its task."""
         lines = []
         wheel = WHEEL[self._turned % len(WHEEL)]
-        for key, one in list(self._calls.items())[:MOST_DRAWN]:
+        for path, one in islice(self._list_calls(), MOST_DRAWN):
             passed = time.monotonic() - one.started - one.waited
             mark, time_passed = (wheel, format_seconds(passed) if passed >= 1 else "") if one.animated else ("→", "")
-            lines.append(self._line(one.depth, mark, CYAN, self._name_task(key, one.call), time_passed))
+            lines.append(self._line(one.depth, mark, CYAN, self._name_task(path, one.call), time_passed))
             lines += [self._line(one.depth + 1, "·", DIM, one.progress)] if one.progress else []
             shown = [_visible_part(line) for line in one.tail if line.strip()][-TAIL:]
             lines += [self._line(one.depth + 1, "│", DIM, line) for line in shown]
-        for agent, draft in islice(self._drafts.calls(), MOST_DRAWN):
-            depth = agent.count("/")
+        for draft in islice(self._drafts.calls(), MOST_DRAWN):
+            depth = draft.depth
             lines.append(self._line(depth, wheel, CYAN, f"writing {draft.name}", f"{draft.size:,} characters"))
             lines += [self._line(depth + 1, "│", DIM, line) for line in draft.tail(TAIL)]
         more = len(self._calls) - MOST_DRAWN
@@ -422,10 +425,18 @@ class ForPeople:
         if self._thinking and not self._drafts:
             passed = time.monotonic() - self._thinking
             lines.append(self._line(0, wheel, CYAN, "thinking", format_seconds(passed) if passed >= 1 else ""))
-            lines += [self._line(1, "│", DIM, line) for line in self._drafts.thoughts(MAIN, THOUGHTS)]
+            lines += [self._line(1, "│", DIM, line) for line in self._drafts.thoughts("", THOUGHTS)]
         self._turn_to("note")
         self.out.draw(lines)
         self._drawn_at = time.monotonic()
+
+    def _list_calls(self, task: str = "") -> Iterator[tuple[str, _Call]]:
+        """Yields the running calls of a task with their paths, each before those of the agent that works for it."""
+        for path, one in self._calls.items():
+            if one.task == task or (not task and one.task not in self._calls):
+                yield path, one
+                if path:
+                    yield from self._list_calls(path)
 
     def _finish(self, event: RunFinished) -> None:
         """Prints an answer that a tool handed over and that was not printed yet."""
@@ -438,10 +449,12 @@ class ForPeople:
 
     def _say(self, text: str) -> None:
         if text:
+            self._group = ""
             self._turn_to("text")
             self.out.print(text)
 
     def _note(self, *lines: str) -> None:
+        self._group = ""
         self._turn_to("note")
         self.out.note(*lines)
 
@@ -461,7 +474,7 @@ class ForPeople:
         return f"{' ' * indent}{painted} {words}" + (f"  {self.out.paint(after, DIM)}" if after else "")
 
 
-def _key(
+def _path(
     event: ToolStarted
     | ToolProgress
     | ToolOutput
@@ -469,8 +482,17 @@ def _key(
     | ToolCompleted
     | PermissionAsked
     | PermissionAnswered,
-) -> tuple[str, str]:
-    return event.agent, event.call.id  # two agents may use the same ids
+) -> str:
+    return _join_path(_task(event), event.call.id)  # two agents may use the same ids
+
+
+def _join_path(task: str, id: str) -> str:
+    return f"{task}/{id}" if task else id
+
+
+def _task(event: Event) -> str:
+    """Returns the path of the call that the agent works for; its name where the event does not say, as in old runs."""
+    return event.task or (event.agent if _depth(event) else "")
 
 
 def _depth(event: Event) -> int:
@@ -562,6 +584,7 @@ class UnfinishedText:
     """One unfinished text; `name` is the tool of an unfinished call."""
 
     name: str = ""
+    depth: int = 0  # 1 for a sub-agent's
     size: int = 0
     end: str = ""  # the last part
 
@@ -578,10 +601,10 @@ class UnfinishedText:
 
 
 class Drafts:
-    """The unfinished texts of a run, by agent."""
+    """The unfinished texts of a run, by task."""
 
     def __init__(self) -> None:
-        self._calls: dict[tuple[str, str], UnfinishedText] = {}  # by agent and id
+        self._calls: dict[tuple[str, str], UnfinishedText] = {}  # by task and id
         self._thoughts: dict[str, UnfinishedText] = {}
 
     def __bool__(self) -> bool:
@@ -589,22 +612,21 @@ class Drafts:
 
     def take(self, event: ReasoningDelta | ToolArgumentsDelta) -> None:
         if isinstance(event, ReasoningDelta):
-            self._thoughts.setdefault(event.agent, UnfinishedText()).take(event.text)
+            self._thoughts.setdefault(_task(event), UnfinishedText()).take(event.text)
             return
-        draft = self._calls.setdefault((event.agent, event.call.id), UnfinishedText())
+        draft = self._calls.setdefault((_task(event), event.call.id), UnfinishedText(depth=_depth(event)))
         draft.name = event.call.name or draft.name or "a call"
         draft.take(event.text)
 
-    def calls(self) -> Iterator[tuple[str, UnfinishedText]]:
-        """Yields the unfinished calls, each with its agent."""
-        return ((agent, draft) for (agent, _), draft in self._calls.items())
+    def calls(self) -> Iterator[UnfinishedText]:
+        return iter(self._calls.values())
 
-    def thoughts(self, agent: str, most: int) -> list[str]:
+    def thoughts(self, task: str, most: int) -> list[str]:
         """Returns the last lines of an agent's reasoning."""
-        found = self._thoughts.get(agent)
+        found = self._thoughts.get(task)
         return found.tail(most) if found is not None else []
 
-    def forget(self, agent: str | None = None) -> None:
+    def forget(self, task: str | None = None) -> None:
         """Drops the texts of an agent, or of all agents: what they became is shown now."""
-        self._calls = {key: one for key, one in self._calls.items() if agent not in (None, key[0])}
-        self._thoughts = {key: one for key, one in self._thoughts.items() if agent not in (None, key)}
+        self._calls = {key: one for key, one in self._calls.items() if task not in (None, key[0])}
+        self._thoughts = {key: one for key, one in self._thoughts.items() if task not in (None, key)}

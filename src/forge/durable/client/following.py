@@ -17,7 +17,7 @@ from forge.durable.store.rows import RunInfo
 
 MOST_AT_ONCE = 1_000  # events, or children, of one run in one query
 
-Key = tuple[str, str]
+Key = tuple[str, str, str]
 
 
 class RunFollower:
@@ -83,13 +83,13 @@ class RepeatFilter:
     def _is_new(self, event: Event) -> bool:
         match event:
             case ToolStarted():
-                return self._begin((event.agent, event.call.id))
+                return self._begin((event.agent, event.task, event.call.id))
             case ToolFailed():
-                self._failed.add((event.agent, event.call.id))
+                self._failed.add((event.agent, event.task, event.call.id))
             case ToolFinished():
-                return self._end((event.agent, event.call.id), success=event.success)
+                return self._end((event.agent, event.task, event.call.id), success=event.success)
             case PermissionAsked():
-                asked = ((event.agent, event.call.id), event.permission, event.target, event.others)
+                asked = ((event.agent, event.task, event.call.id), event.permission, event.target, event.others)
                 if asked in self._asked:
                     return False
                 self._asked.add(asked)

@@ -96,6 +96,7 @@ def request_to_json(request: PermissionRequest) -> dict[str, Any]:
         "tool": request.spec.name,
         "description": request.spec.description,
         "agent": request.scope.agent,
+        "task": request.scope.task,
         "arguments": object_of(request.arguments),
         "parts": [[str(part.permission or ""), part.target] for part in request.parts],
         "rule": ruling.rule if ruling is not None else "",

@@ -17,7 +17,7 @@ from forge.durable.engine.attempt import Attempt
 from forge.durable.engine.queues import offer_queue
 from forge.durable.engine.tracing import carrier
 from forge.durable.store.encoding import result_from_json, run_result
-from forge.durable.store.rows import INITIAL_MESSAGES, SINGLE_CALL, NewRun, RunInfo
+from forge.durable.store.rows import INITIAL_MESSAGES, SINGLE_CALL, TASK, NewRun, RunInfo
 from forge.durable.store.waits import Wait
 from forge.permissions.labels.settings import current_provenance
 
@@ -31,6 +31,7 @@ async def delegate(attempt: Attempt, ctx: ToolContext, order: Order) -> ToolResu
         earlier = await in_thread(lambda: _load_earlier(attempt, order.task_id)) if order.task_id else []
         system = [] if earlier else [Message("system", find_agent(attempt.context.agents, name).system_prompt())]
         new = _new_run(attempt, child, name, ctx.call, ctx.scope)
+        new = replace(new, scope={**new.scope, TASK: ctx.subtask})
         messages = (*earlier, *system, Message("user", order.prompt, extra=_label_prompt()))
         run = await _start_run(attempt, replace(new, prompt=order.prompt, messages=messages))
     if not run.is_over:

@@ -89,7 +89,7 @@ class EventRecorder:
         if wire["event"] not in _PIECE_TYPES or not self._rows:
             return False
         last = self._rows[-1][1]
-        same = all(last.get(key) == wire.get(key) for key in ("event", "agent", "session", "call"))
+        same = all(last.get(key) == wire.get(key) for key in ("event", "agent", "task", "session", "call"))
         if same := same and len(last["text"]) < LONGEST_PIECE:
             last["text"] += wire["text"]
         return same
@@ -103,6 +103,7 @@ class EventRecorder:
         if isinstance(event, MessageReceived):  # every attempt begins with the same ones
             self._heard += 1
             which = self._heard
+        which = f"{event.task}/{which}" if event.task else which  # agents that work for calls count for themselves
         detail = f"{getattr(event, 'permission', '')}:{getattr(event, 'target', '')}"
         return key_of(self.segment[1], event.type, which, detail)
 

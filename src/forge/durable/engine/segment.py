@@ -41,7 +41,7 @@ from forge.durable.engine.tracing import segment_span
 from forge.durable.store.attempts import Begun
 from forge.durable.store.database import is_away
 from forge.durable.store.encoding import result_of, result_to_json
-from forge.durable.store.rows import MODEL, SINGLE_CALL, SPENT_BEFORE_RESUME, Ending, Outcome, RunInfo
+from forge.durable.store.rows import MODEL, SINGLE_CALL, SPENT_BEFORE_RESUME, TASK, Ending, Outcome, RunInfo
 from forge.durable.store.waits import WAITED, Wait, remember_times
 from forge.workspace.history.tracking import SessionState, TrackedCall, track_call
 
@@ -173,6 +173,7 @@ class DrivenSegment:
             channel=str(given.get("channel", scope.channel)),
             chat_id=str(given.get("chat_id", scope.chat_id)),
             user=str(given.get("user", scope.user)),
+            task=str(given.get(TASK, "")),
         )
 
         attempt.context.programs.note_run(self.run, self.scope.session_id)
@@ -332,5 +333,6 @@ class DrivenSegment:
         )
 
     def _emit(self, event: Event) -> None:
-        event.session, event.agent = self.scope.session_id, self.scope.agent
+        scope = self.scope
+        event.session, event.agent, event.task = scope.session_id, scope.agent, scope.task
         self.activity.emit(event)

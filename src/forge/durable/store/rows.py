@@ -21,6 +21,7 @@ COVERS = "covers"  # in a stored question: digests of what "always" would allow,
 TAKES = "takes"  # in a stored question: the schema of the tool's arguments, to check edited ones
 MODEL = "model"  # in a run's scope: the requested model; in its spent: the model that it used last
 SINGLE_CALL = "only_call"  # in a run's scope: it runs its one open call, without a model
+TASK = "task"  # in a run's scope: the call that its agent works for, as in `Event.task`
 INITIAL_MESSAGES = "heard"  # in a run's scope: how many messages of an earlier conversation it began with
 SEAL = "seal"  # in a stored question and in a stored answer: the keyed digest that only Forge can write
 SPENT_BEFORE_RESUME = "before"  # key in a run's spent: its usage at the last resume

@@ -168,7 +168,7 @@ def build_request(question: Question, registry: ToolRegistry, scope: Scope) -> P
         arguments,
         permission,
         target,
-        replace(scope, agent=str(fields.get("agent", scope.agent))),
+        replace(scope, agent=str(fields.get("agent", scope.agent)), task=str(fields.get("task", ""))),
         Ruling(Decision.ASK, str(fields.get("reason", "")), str(fields.get("rule", "")))
         if "reason" in fields
         else None,

@@ -10,7 +10,8 @@ export class Fold {
         this.root = root;
         this.branches = new Map();
         this.parents = new Map(); // run → {run, call}
-        this.agents = new Map(); // run → the agent that it began with
+        this.agents = new Map(); // run → the agent and the task that it began with
+        this.delegations = new Map(); // run and task → the call that an agent works for
         this.changed = new Set(); // items that look different than before
         this.trunk = this.branch(root);
     }
@@ -54,8 +55,9 @@ export class Fold {
     /** Runs of their own, and agents that worked inside of a run (as at a terminal). */
     branchOf({ run, event }) {
         const agent = event.agent ?? "";
-        if (!this.agents.has(run)) this.agents.set(run, agent);
-        const key = this.agents.get(run) === agent ? run : `${run} ${agent}`;
+        const who = `${agent} ${event.task ?? ""}`;
+        if (!this.agents.has(run)) this.agents.set(run, who);
+        const key = this.agents.get(run) === who ? run : `${run} ${event.task || agent}`;
         const known = this.branches.get(key);
         if (known) {
             known.agent ||= agent;
@@ -70,7 +72,9 @@ export class Fold {
         const [run] = branch.key.split(" ");
         const parent = this.parents.get(run);
         const above = parent ? this.branches.get(parent.run) : this.trunk;
-        const item = parent ? above?.calls.get(parent.call) : latestDelegation(this.branches.get(run) ?? this.trunk);
+        const item =
+            this.delegations.get(branch.key) ??
+            (parent ? above?.calls.get(parent.call) : latestDelegation(this.branches.get(run) ?? this.trunk));
         if (!item || branch === this.trunk) return;
         branch.below = item;
         item.branches.push(branch);
@@ -168,6 +172,7 @@ const ADDING = {
             branches: [],
         };
         branch.calls.set(item.id, item);
+        fold.delegations.set(`${entry.run} ${event.task ? `${event.task}/` : ""}${item.id}`, item);
         branch.open.add(item.id);
         return fold.push(branch, item);
     },
@@ -285,10 +290,10 @@ function resumed(fold, item, event) {
 
 /** The card of a call, also where its start was not seen. */
 function called(fold, branch, entry) {
-    const { call, ts } = entry.event;
+    const { call, ts, task } = entry.event;
     return (
         branch.calls.get(call?.id) ??
-        ADDING.tool_call_start(fold, branch, entry, { call: call ?? { id: "", name: "?" }, ts })
+        ADDING.tool_call_start(fold, branch, entry, { call: call ?? { id: "", name: "?" }, ts, task })
     );
 }
 
