@@ -14,9 +14,10 @@ import pytest
 import forge.cli.running.chat
 from forge.agent.session import SessionStore
 from forge.cli import perform as run
-from forge.cli.running.chat import find_paths, join_messages, read_arguments
+from forge.cli.running.chat import find_paths
 from forge.core.errors import ToolError
 from forge.core.messages import Message
+from forge.doors.session_commands import join_messages, read_arguments
 from forge.mcp.client.contents import PromptArgument, ServerPrompt
 from tests.cli.scripts import call, script
 from tests.cli.test_terminal import ASKED, talk

@@ -8,8 +8,8 @@ import pytest
 
 from forge import Agent, Scripted, rules
 from forge.agent.session import SessionStore
-from forge.cli.running.chat_commands import ACCEPT_EDITS, PLAN, add_mode, fill_in, find_own_commands
 from forge.core.registry import ToolRegistry
+from forge.doors.session_commands import ACCEPT_EDITS, PLAN, add_mode, fill_in, find_own_commands
 from forge.permissions.policy import layered
 from forge.project.trust import accept
 from forge.tools import built_ins

@@ -237,18 +237,23 @@ def load_project(
         '42'
     """
     directory = os.fspath(path)
-    accepted = find_accepted_config(directory) if config is None else None
-    if config is None and accepted is None and (now := trust_state(directory)).status == "new":
-        message = f"cannot load the project in {directory!r}: its {now.path.name} is not trusted"
-        hint = "Run `forge trust` in that directory to review and trust it, or pass a file with load_project(config=…)."
-        raise ToolError(message, ErrorKind.CONFIG, hint)
     options = RunOptions(
         workspace=directory,
-        config=os.fspath(config) if config is not None else accepted,
+        config=os.fspath(config) if config is not None else require_trust(directory),
         policy=os.fspath(policy) if policy is not None else None,
         session=LOCAL,
     )
     return Project(options, report)
+
+
+def require_trust(directory: str) -> str | None:
+    """Returns the trusted `forge.yaml` of a directory; None if it has none. Raises `ToolError` for an untrusted one."""
+    accepted = find_accepted_config(directory)
+    if accepted is None and (now := trust_state(directory)).status == "new":
+        message = f"cannot load the project in {directory!r}: its {now.path.name} is not trusted"
+        hint = "Run `forge trust` in that directory to review and trust it, or pass a file with load_project(config=…)."
+        raise ToolError(message, ErrorKind.CONFIG, hint)
+    return accepted
 
 
 def _record_for_console(agent: Agent) -> None:

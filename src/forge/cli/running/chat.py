@@ -3,35 +3,50 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
-import shlex
 import shutil
 import sys
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import click
 
-from forge.agent.labels import quote_text
 from forge.cli.options import Options
-from forge.cli.running.chat_commands import FOLDER, MoreCommands, fill_in, find_own_commands
 from forge.cli.running.run_prompts import PromptRunner, RunFlags, is_plain, open_prompt_runner
 from forge.cli.running.tool_names import describe_permissions
 from forge.cli.terminal.exit_codes import Ending
 from forge.cli.terminal.keyboard import Keyboard, is_in_front
 from forge.cli.terminal.output import as_ascii
-from forge.cli.terminal.print_result import as_text, clip, harmless, table_lines, width_of
-from forge.core.arguments.names import near
+from forge.cli.terminal.print_result import as_text, clip, colour_diff, harmless, width_of
+from forge.cli.terminal.render import ForPeople
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.extras import install_command, is_installed
-from forge.core.messages import Message, unanswered_calls
+from forge.core.messages import Message, export_message, unanswered_calls
 from forge.core.result import recognise_any
+from forge.doors.session_commands import (
+    ASK,
+    NO_DIFF,
+    PLAN,
+    PROMPT,
+    Modes,
+    ServerPrompts,
+    change_model,
+    describe_context,
+    describe_cost,
+    describe_rules,
+    describe_servers,
+    describe_sessions,
+    explain_unknown,
+    fill_in,
+    find_own_commands,
+    session_diff,
+)
+from forge.project.runs.sessions import new_name
 from forge.project.version import version
 from forge.workspace.paths.open import read_file, read_head
 from forge.workspace.reading import LARGEST_FILES, read_attachments
@@ -39,14 +54,9 @@ from forge.workspace.state import state_directory
 
 if TYPE_CHECKING:
     from forge.cli.terminal.input_line import Suggestion
-    from forge.mcp.client.contents import ServerPrompt
-    from forge.mcp.client.source import McpSource
-
 
 HISTORY = "history"
 BREAK = "    "  # before the rest of a line that was broken
-NEWEST = 20  # sessions that are listed
-PROMPT = re.compile(r"/[A-Za-z][\w-]*:\S+")  # a prompt of an MCP server
 
 
 class Quit(Exception):
@@ -131,17 +141,17 @@ class Chat:
         self.ending: Ending | None = None  # of the last run
         self.waits = not keyboard.is_terminal  # for background work, before the next message is read
         self.shows = shows and keyboard.is_terminal
-        self.prompts = ChatPrompts(runner, runner.servers)
-        self.more = more = MoreCommands(runner)
+        self.prompts = ServerPrompts(runner.servers)
+        self.modes = Modes(runner.agent)
         self.commands = {
-            "/clear": self._printing(more.clear, "begin a new session"),
-            "/context": self._printing(more.context, "what fills the model's window"),
-            "/cost": self._printing(more.cost, "tokens and cost of this conversation"),
-            "/diff": self._printing(more.diff, "changes of files since this session began"),
-            "/export": self._printing(more.export, "write the session to a file: /export NAME.md, or NAME.json"),
-            "/mcp": self._printing(more.mcp, "MCP servers and their state"),
-            "/model": self._printing(more.model, "show the model; /model NAME changes it"),
-            "/permissions": self._printing(more.permissions, "the mode, the rules, and what you always allow"),
+            "/clear": self._printing(self._clear, "begin a new session"),
+            "/context": self._printing(self._context, "what fills the model's window"),
+            "/cost": self._printing(self._cost, "tokens and cost of this conversation"),
+            "/diff": self._printing(self._diff, "changes of files since this session began"),
+            "/export": self._printing(self._export, "write the session to a file: /export NAME.md, or NAME.json"),
+            "/mcp": self._printing(self._mcp, "MCP servers and their state"),
+            "/model": self._printing(self._model, "show the model; /model NAME changes it"),
+            "/permissions": self._printing(self._permissions, "the mode, the rules, and what you always allow"),
             "/compact": ChatCommand(self._compact, "replace all but the latest messages by a summary"),
             "/help": ChatCommand(self._help, "this list"),
             "/quit": ChatCommand(self._quit, "leave; so does Ctrl-D"),
@@ -149,7 +159,7 @@ class Chat:
             "/rewind": ChatCommand(
                 self._rewind, "list the turns; /rewind N goes back to one, /rewind back undoes that"
             ),
-            "/session": ChatCommand(self._session, "show the name of this session, and list the others"),
+            "/session": self._printing(self._session, "show the name of this session, and list the others"),
             "/tools": ChatCommand(self._tools, "list the tools the agent has"),
             "/undo": ChatCommand(self._undo, "undo the last change of a file"),
         }
@@ -210,10 +220,13 @@ class Chat:
         self.runner.screen.expand()
 
     def change_mode(self) -> None:
-        self.more.change_mode()
+        """Changes to the next mode."""
+        modes = self.modes.all
+        self.modes.use(modes[(modes.index(self.modes.mode) + 1) % len(modes)])
 
     def mode(self) -> str:
-        return self.more.mode
+        """Returns the words for the line; none for the usual mode."""
+        return {ASK: "", PLAN: "plan mode"}.get(self.modes.mode, self.modes.mode)
 
     def suggest(self, line: str, *, asked: bool) -> Iterable[Suggestion]:
         """Completes commands with their arguments, and paths after `@`."""
@@ -225,13 +238,14 @@ class Chat:
         if not line.startswith("/") or "\n" in line:
             return
         if " " not in line:
-            known = self._describe_commands() | self.prompts.describe(wait=asked)
-            found = self.prompts.find_all(wait=False)
+            found = self._find_prompts() if asked else self.prompts.listed
+            known = self._describe_commands() | self.prompts.describe()
             for name in sorted(name for name in known if name.startswith(line)):
                 takes_more = name in found and found[name][1].arguments
                 yield Suggestion(f"{name} " if takes_more else name, len(line), known[name])
         elif asked:
-            yield from (Suggestion(one, len(word)) for one in self.prompts.complete(line, word))
+            completed: list[str] = self.runner.loop.start(self.prompts.complete(line, word)).result()
+            yield from (Suggestion(one, len(word)) for one in completed)
 
     # The conversation.
 
@@ -269,11 +283,7 @@ class Chat:
             return
         command = self.commands.get(word)
         if command is None:
-            hint = near(word, self.commands, 1)
-            if Path(self.runner.workspace, FOLDER, f"{word[1:]}.md").is_file():
-                _print_note(f"{word} is a command of a project that is not trusted. `forge trust` lets you trust it.")
-                return
-            _print_note(f"There is no command {word}. " + (f"Did you mean {hint[0]}?" if hint else "/help lists them."))
+            _print_note(explain_unknown(word, self.commands, self.runner.workspace))
             return
         try:
             command.run(rest.strip())
@@ -284,19 +294,24 @@ class Chat:
 
     def _run_prompt(self, word: str, rest: str) -> bool:
         """Sends a prompt of a server to the model. Returns False if no server has it: then it is ordinary text."""
-        if word not in self.prompts.find_all():
+        if word not in self._find_prompts():
             return False
         try:
-            text = self.prompts.fetch(word, rest)
+            prompt = self.runner.do(self.prompts.fetch(word, rest))
         except asyncio.CancelledError:
             _print_note("Stopped.")
         except ToolError as error:
             _print_note("\n".join(filter(None, (error.message, error.suggestion))))
         else:
-            _print_note(harmless(text))
-            prompt = quote_text(text, f"prompt {word[1:]}", rest)
+            _print_note(harmless(prompt.text))
             self._ask(prompt)
         return True
+
+    def _find_prompts(self) -> Mapping[str, Any]:
+        """Returns the commands of servers. Asks the servers only if the list is no longer fresh."""
+        return (
+            self.prompts.listed if self.prompts.is_fresh else self.runner.loop.start(self.prompts.find_all()).result()
+        )
 
     def greet(self) -> None:
         if self.shows:
@@ -306,6 +321,7 @@ class Chat:
             _print_note(f"session {self.runner.session}: {known} messages" if known else "/help lists the commands.")
 
     def _help(self, _: str) -> None:
+        self._find_prompts()
         known = self._describe_commands() | self.prompts.describe()
         width = max(map(len, known))
         lines = [f"{name:<{width}}  {text}" for name, text in sorted(known.items())]
@@ -327,7 +343,7 @@ class Chat:
     def _printing(lines: Callable[[str], Iterable[str]], words: str) -> ChatCommand:
         def run(rest: str) -> None:
             for line in lines(rest):
-                _print_note(line)
+                _print_note(line if "\x1b" in line else harmless(line))  # a diff is coloured
 
         return ChatCommand(run, words)
 
@@ -362,20 +378,60 @@ class Chat:
         else:
             _print_note("Nothing was stopped: type what to do next. /session lists other sessions.")
 
-    def _session(self, _: str) -> None:
-        store = self.runner.store
-        _print_note(f"This is {self.runner.session}" + ("." if store is not None else ", which is not stored."))
-        rows = [
-            (
-                f"  {one.name}",
-                datetime.fromtimestamp(one.updated).strftime("%Y-%m-%d %H:%M"),
-                f"{one.messages:>4} messages",
-                harmless(one.title).replace("\n", " "),
-            )
-            for one in (store.list() if store is not None else ())[:NEWEST]
-        ]
-        for line in table_lines(rows) if rows else ():
-            _print_note(line)
+    def _session(self, _: str) -> Iterable[str]:
+        return describe_sessions(self.runner.store, self.runner.session)
+
+    def _model(self, name: str) -> Iterator[str]:
+        if not name:
+            model = self.runner.agent.model
+            yield f"The model is {model}. /model NAME changes it, such as /model anthropic:MODEL."
+            return
+        change_model(self.runner.agent, name)
+        self.runner.use_model(name)
+        yield f"The model is {name} from now on."
+
+    def _clear(self, _: str) -> Iterator[str]:
+        before, begun = self.runner.session, self.runner.has_begun
+        self.runner.begin_anew(new_name())
+        yield "A new session begins: the model knows nothing of the earlier messages."
+        if begun and self.runner.store is not None:
+            yield f"/resume {before} returns to them."
+
+    def _cost(self, _: str) -> Iterable[str]:
+        view = self.runner.view
+        return describe_cost(*view.totals) if isinstance(view, ForPeople) else ()
+
+    def _context(self, _: str) -> Iterable[str]:
+        return describe_context(self.runner.agent, self.runner.session, self.runner.stored.conversation.shown)
+
+    def _diff(self, _: str) -> Iterator[str]:
+        changes = harmless(session_diff(self.runner.workspace, self.runner.session))
+        yield colour_diff(changes) if changes else NO_DIFF
+
+    def _export(self, rest: str) -> Iterator[str]:
+        name = rest or f"{self.runner.session}.md"
+        path = Path(self.runner.workspace, name)
+        messages = self.runner.stored.conversation.messages
+        text = (
+            json.dumps([export_message(one) for one in messages], ensure_ascii=False, indent=2)
+            if path.suffix == ".json"
+            else "\n\n".join(_to_markdown(one) for one in messages if one.role != "system")
+        )
+        try:
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            with os.fdopen(file, "w", encoding="utf-8", errors="replace") as stream:
+                stream.write(f"{text}\n")
+        except OSError as error:
+            hint = "Name another file: /export NAME.md, or NAME.json."
+            raise ToolError(f"exporting to {name}: {error.strerror}", ErrorKind.USER, hint) from None
+        yield f"{len(messages)} messages are in {name}."
+
+    def _permissions(self, _: str) -> Iterator[str]:
+        yield from describe_rules(self.runner.agent, self.runner.session, self.modes.mode)
+        yield "Shift-Tab changes the mode."
+
+    def _mcp(self, _: str) -> Iterable[str]:
+        return describe_servers(self.runner.servers)
 
     def _undo(self, rest: str) -> None:
         if "undo" not in self.runner.agent.registry:
@@ -450,113 +506,10 @@ def _fit_note(line: str) -> str:
     return "\n".join(lines)
 
 
-# Prompts of MCP servers as commands of the chat: `/server:prompt name=value`.
-
-
-FRESH = 30.0  # seconds for which a list of prompts counts
-PATIENCE = 5.0  # seconds for all servers to list their prompts, or for one to suggest values
-
-
-class ChatPrompts:
-    """The prompts of the open servers of a chat."""
-
-    def __init__(self, runner: PromptRunner, servers: Mapping[str, McpSource]) -> None:
-        self.runner = runner
-        self._servers = servers
-        self._listed: dict[str, tuple[McpSource, ServerPrompt]] = {}
-        self._listed_at = float("-inf")
-
-    def find_all(self, *, wait: bool = True) -> dict[str, tuple[McpSource, ServerPrompt]]:
-        """Returns the prompts by command. Servers that do not answer are left out. `wait`: the list must be fresh."""
-        if wait and self._servers and time.monotonic() - self._listed_at > FRESH:
-            self._listed = self.runner.loop.start(self._read()).result()
-            self._listed_at = time.monotonic()
-        return self._listed
-
-    def describe(self, *, wait: bool = True) -> dict[str, str]:
-        """Returns the help of each command."""
-        return {
-            command: " ".join(filter(None, (prompt.description, _usage(prompt))))
-            for command, (_, prompt) in self.find_all(wait=wait).items()
-        }
-
-    def fetch(self, command: str, rest: str) -> str:
-        """Returns the text of a prompt. Raises `ToolError`."""
-        server, prompt = self.find_all()[command]
-        arguments = read_arguments(command, prompt, rest)
-        return join_messages(self.runner.do(server.get_prompt(prompt.name, arguments)))
-
-    def complete(self, line: str, word: str) -> list[str]:
-        """Returns what the last word of a command may become: an argument, or a value of the server."""
-        command, _, rest = line.partition(" ")
-        if command not in self.find_all():
-            return []
-        server, prompt = self.find_all()[command]
-        name, has_value, value = word.partition("=")
-        if not has_value:
-            return [f"{one.name}=" for one in prompt.arguments if one.name.startswith(word)]
-        words = rest.removesuffix(word).split()
-        known = dict(one.split("=", 1) for one in words if "=" in one)
-        try:
-            asked = _within(server.complete_argument(prompt.name, name, value, known))
-            values: list[str] = self.runner.loop.start(asked).result()
-        except (ToolError, TimeoutError):
-            return []
-        return [f"{name}={shlex.quote(one)}" for one in values]
-
-    async def _read(self) -> dict[str, tuple[McpSource, ServerPrompt]]:
-
-        async def read(server: McpSource) -> list[ServerPrompt]:
-            try:
-                async with asyncio.timeout(PATIENCE):
-                    return await server.list_prompts()
-            except (ToolError, TimeoutError):
-                return []
-
-        servers = {name: one for name, one in self._servers.items() if one.is_open}
-        found = await asyncio.gather(*(read(one) for one in servers.values()))
-        return {
-            f"/{name}:{prompt.name}": (server, prompt)
-            for (name, server), prompts in zip(servers.items(), found, strict=True)
-            for prompt in prompts
-            if " " not in prompt.name
-        }
-
-
-def read_arguments(command: str, prompt: ServerPrompt, rest: str) -> dict[str, str]:
-    """Reads `name=value` words. The only argument of a prompt needs no name. Raises `ToolError`."""
-    names = [one.name for one in prompt.arguments]
-    try:
-        words = shlex.split(rest)
-    except ValueError:
-        words = rest.split()
-    if len(names) == 1 and words and not words[0].startswith(f"{names[0]}="):
-        return {names[0]: rest.strip()}
-    found = dict(word.split("=", 1) for word in words if "=" in word)
-    odd = [word for word in words if "=" not in word] + [name for name in found if name not in names]
-    missing = [one.name for one in prompt.arguments if one.required and not found.get(one.name)]
-    if odd or missing:
-        problem = f"{odd[0]!r} is not one of its arguments" if odd else f"it needs {', '.join(missing)}"
-        raise ToolError(f"{command}: {problem}", ErrorKind.VALIDATION, f"Write {command} {_usage(prompt)}".rstrip())
-    return found
-
-
-def join_messages(messages: Iterable[Message]) -> str:
-    """Returns the messages as one text: the model reads who says what."""
-    listed = list(messages)
-    if all(one.role == "user" for one in listed):
-        return "\n\n".join(one.text for one in listed)
-    return "\n\n".join(f"{'Assistant' if one.role == 'assistant' else 'User'}: {one.text}" for one in listed)
-
-
-def _usage(prompt: ServerPrompt) -> str:
-    return " ".join(f"{one.name}=…" if one.required else f"[{one.name}=…]" for one in prompt.arguments)
-
-
-async def _within(work: Any) -> Any:
-
-    async with asyncio.timeout(PATIENCE):
-        return await work
+def _to_markdown(message: Message) -> str:
+    title = {"user": "You", "assistant": "Model", "tool": "Result"}[message.role]
+    calls = "".join(f"\n\n`{call.name}` {json.dumps(call.arguments, default=str)}" for call in message.tool_calls)
+    return f"## {title}\n\n{message.text}{calls}"
 
 
 # Completes paths.

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from forge.core.activity import ActivityStream
+from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import Event, ReasoningDelta, TextDelta, ToolArgumentsDelta
 from forge.core.files import open_regular
-from forge.workspace.state import append_whole
+from forge.workspace.state import NAME as STATE
+from forge.workspace.state import append_whole, explain_unusable, state_directory
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +62,38 @@ def audit_log(activity: ActivityStream, path: str | os.PathLike[str]) -> Callabl
         os.close(file)
 
     return stop
+
+
+@contextmanager
+def log_project(
+    activity: ActivityStream, workspace: Path, path: str | None, report: Callable[[str], None]
+) -> Iterator[None]:
+    """Logs every event in a file, by default in the workspace's own log.
+
+    Raises `ToolError` if a log that was named cannot be written; the default log is then left out, and `report`
+    receives the reason.
+    """
+    try:
+        stop = audit_log(activity, path if path is not None else _default_log(workspace))
+    except (OSError, ValueError) as error:
+        problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        if path is not None:
+            hint = "Name a writable file with --audit, or write no log with --no-audit."
+            raise ToolError(f"cannot write the audit log {path!r}: {problem}", ErrorKind.CONFIG, hint) from None
+        report(f"no audit log: {problem}; the run continues without one")
+        yield
+        return
+    try:
+        yield
+    finally:
+        stop()
+
+
+def _default_log(workspace: Path) -> Path:
+    folder = state_directory(workspace)
+    if folder != workspace / STATE:
+        raise PermissionError(0, explain_unusable(workspace)[0])
+    return folder / "audit.ndjson"
 
 
 def _render_event(event: Event) -> dict[str, Any]:
