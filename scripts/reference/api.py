@@ -59,7 +59,8 @@ TOPICS = {
     "Runs that survive": "DurableAgent DurableResult Runs Waiting WorkerSettings",
     "Skills, memory, schedules, channels": """
         skills.Catalog skills.ActiveSkills skills.ReadSkill memory.Memory memory.memory_tools schedules.ScheduleStore
-        schedules.Runner schedules.schedule_tools channels.Channel channels.Channels
+        schedules.Runner schedules.schedule_tools channels.Channel channels.Channels channels.Receiver
+        channels.TakesRequests channels.Receive channels.Incoming channels.IncomingFile channels.Button
     """,
 }
 PAGES = {

@@ -241,7 +241,8 @@ async def test_slack_gets_texts_in_pieces_and_files_the_way_it_wants_them():
 async def test_a_file_alone_is_sent_to_slack_with_its_name():
     async with serving(slack_reply) as server:
         await Slack("xoxb-1", api=f"{server.url}/api").send("", [REPORT], to="C9")
-    assert json.loads(server.asked[0].body) == {"channel": "C9", "text": "report.csv"}
+    sent = json.loads(server.asked[0].body)
+    assert sent == {"channel": "C9", "text": "report.csv", "unfurl_links": False, "unfurl_media": False}
     assert len(server.asked) == 4
 
 

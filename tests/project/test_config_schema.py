@@ -61,6 +61,10 @@ channels:
   mail: {type: webhook, url_env: MAIL, files: multipart}
   ops: {type: slack, token_env: S, chat_id: C1, api: "http://a", targets: [C2]}
   hook: {type: slack, url_env: H}
+  talk: {type: slack, token_env: S, app_token_env: A, people: [U1], approvers: [U1]}
+  asked: {type: slack, token_env: S, signing_secret_env: A, people: [U1]}
+  phone: {type: telegram, token_env: T, people: [42], approvers: ["42"]}
+  served: {type: telegram, token_env: T, webhook_url: "https://a.com/b", webhook_secret_env: W, people: [42]}
   me: {type: telegram, token_env: T, chat_id: -100, api: "http://a", targets: []}
   out: {type: file, path: a.txt}
   here: {type: terminal}
@@ -98,6 +102,9 @@ channels: {a: {}}|channels: {a: {type: fax}}|channels: {a: {type: file}}|channel
 channels: {a: {type: slack}}|channels: {a: {type: slack, url_env: U, token_env: T}}
 channels: {a: {type: slack, url_env: U, chat_id: C1}}|channels: {a: {type: webhook, url_env: U, files: zip}}
 channels: {a: {type: telegram, token_env: T, chat_id: [1]}}|channels: {a: {type: webhook, url_env: U, targets: [[]]}}
+channels: {a: {type: slack, token_env: T, people: [U1]}}|channels: {a: {type: slack, url_env: U, people: [U1]}}
+channels: {a: {type: telegram, token_env: T, webhook_url: "https://a"}}|channels: {a: {type: file, path: b, people: [c]}}
+channels: {a: {type: telegram, token_env: T, people: 42}}|channels: {a: {type: telegram, token_env: T, app_token_env: A}}
 secrets: [5]|secrets: ["sk-live"]|secrets: [{}]|secrets: [{file: a, x: b}]|secrets: A
 guardrails: []|guardrails: {deny: []}|guardrails: {deny_commands: [{message: a}]}|guardrails: {deny_prompts: a}
 guardrails: {deny_commands: [{pattern: a, action: redact}]}|guardrails: {deny_output: [{pattern: a, action: hide}]}

@@ -1,6 +1,7 @@
 """Defines a channel, which delivers text and files to a person, and `Channels`, which finds channels by name.
 
-The channels that need no service are here: the terminal, and a file that a person reads.
+A channel that also receives is a `Receiver`. The channels that need no service are here: the terminal, and a file that
+a person reads.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import Protocol, TextIO, runtime_checkable
 
 from forge.core.arguments.names import near
 from forge.core.errors import ErrorKind, ToolError
@@ -34,6 +36,143 @@ class Channel(Protocol):
     """
 
     async def send(self, text: str, attachments: Sequence[Attachment] = (), *, to: str = "") -> None: ...
+
+
+# What a channel receives, and the protocol of a channel that does.
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingFile:
+    """A file that a person sent, before it is fetched.
+
+    Args:
+        id: what the channel's `fetch_file` needs to find it.
+        name: its name, as the person's device gave it.
+        media_type: its type, as the service gave it.
+        size: its bytes, as the service gave them; 0: not known.
+
+    Example:
+        >>> IncomingFile("F1", "photo.png", "image/png", 2_048).name
+        'photo.png'
+    """
+
+    id: str
+    name: str = ""
+    media_type: str = ""
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incoming:
+    """A message of a person, or a press of a button. All of it is untrusted, except that the service vouches for
+    `person` and `chat`.
+
+    Args:
+        id: identifies the message: a second one with the same id in the channel is a duplicate.
+        chat: the conversation, such as a chat or a thread; `send(to=chat)` answers there.
+        person: the id of the person who wrote it.
+        text: the text, without a mention of the bot.
+        files: the files that came with it.
+        button: the value of the pressed button; "" for a message.
+        message: of a pressed button: the id that `ask` returned for its question.
+        is_addressed: False: it was not written to the bot, and counts only in a conversation that the bot is in.
+        is_forwarded: True: the text was written by someone else.
+
+    Example:
+        >>> Incoming(id="7", chat="C1/1.2", person="U1", text="What changed today?").is_addressed
+        True
+    """
+
+    id: str
+    chat: str
+    person: str
+    text: str = ""
+    files: tuple[IncomingFile, ...] = ()
+    button: str = ""
+    message: str = ""
+    is_addressed: bool = True
+    is_forwarded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Button:
+    """A button below a question.
+
+    Args:
+        label: what the person reads.
+        value: what comes back as `Incoming.button`: at most 64 plain characters.
+
+    Example:
+        >>> Button("Yes", "y.1").label
+        'Yes'
+    """
+
+    label: str
+    value: str
+
+
+Receive = Callable[[Incoming], Awaitable[None]]
+"""Takes what a channel received. When it returns, the message is stored: only then tell the service that it arrived.
+If it raises an exception, the message is not stored: let the service deliver it again.
+
+Example:
+    >>> async def receive(incoming: Incoming) -> None:
+    ...     print(incoming.text)
+    >>> taken: Receive = receive
+"""
+
+
+@runtime_checkable
+class Receiver(Protocol):
+    """A channel that also receives: people talk to the project's agent there. `forge.doors.listen` drives it.
+
+    `listen` runs until it is cancelled, and connects again by itself; it raises `ToolError` where that cannot help,
+    such as for a wrong token. `send` and `ask` take the `chat` of an incoming message as `to`. `ask` shows a question
+    with buttons, and returns an id of its message; `close_question` replaces the question when it is over, without
+    buttons. `fetch_file` returns a file of at most `most` bytes. Each raises `ToolError` if it fails.
+
+    Example:
+        >>> class Pipe:
+        ...     async def listen(self, receive): ...
+        ...     async def send(self, text, attachments=(), *, to=""): ...
+        ...     async def ask(self, text, buttons, *, to): ...
+        ...     async def close_question(self, message, text, *, to): ...
+        ...     async def fetch_file(self, file, most): ...
+        >>> isinstance(Pipe(), Receiver)
+        True
+    """
+
+    async def listen(self, receive: Receive) -> None: ...
+
+    async def send(self, text: str, attachments: Sequence[Attachment] = (), *, to: str = "") -> None: ...
+
+    async def ask(self, text: str, buttons: Sequence[Button], *, to: str) -> str: ...
+
+    async def close_question(self, message: str, text: str, *, to: str) -> None: ...
+
+    async def fetch_file(self, file: IncomingFile, most: int) -> Attachment: ...
+
+
+@runtime_checkable
+class TakesRequests(Protocol):
+    """A `Receiver` to which its service sends HTTP requests. `forge.doors.listen` serves them at `/NAME`.
+
+    `answer_request` gets the headers, with names in lower case, and the body. It checks that the request comes from the
+    service, and returns the status and the body of the answer. `takes_requests` is False where the channel is set up to
+    connect by itself.
+
+    Example:
+        >>> class Hook:
+        ...     takes_requests = True
+        ...     async def answer_request(self, headers, body, receive):
+        ...         return 200, b"ok"
+        >>> isinstance(Hook(), TakesRequests)
+        True
+    """
+
+    takes_requests: bool
+
+    async def answer_request(self, headers: Mapping[str, str], body: bytes, receive: Receive) -> tuple[int, bytes]: ...
 
 
 class Channels(Mapping[str, Channel]):

@@ -27,6 +27,7 @@ EXTRAS = {
     "web": Extra("web_fetch, which reads web pages", ("html_to_markdown", "selectolax")),
     "durable": Extra("durable runs, forge worker, forge runs", ("dbos", "sqlalchemy", "psycopg")),
     "console": Extra("forge console", ("starlette", "uvicorn", "dbos", "sqlalchemy", "psycopg")),
+    "chats": Extra("forge listen, which receives from Slack and Telegram", ("uvicorn", "websockets")),
     "secrets": Extra("secrets that programs use and never hold, and the system's keyring", ("cryptography", "keyring")),
     "guardrails": Extra("guardrails that redact only the matching part", ("re2",)),
     "code": Extra("run_code, which runs scripts that call tools", ("pydantic_monty",)),

@@ -146,6 +146,11 @@ def _connection_items(said: Configuration) -> Iterator[TrustItem]:
     for name, channel in said.channels.items():
         target = channel.path or channel.url_env or channel.token_env or channel.type
         yield TrustItem("delivers to", f"channel {name} ({channel.type}): {target}")
+        if channel.people:
+            who = f"{', '.join(channel.people)}, by messages in the channel {name} ({channel.type}), with forge listen"
+            yield TrustItem("lets people start runs", who)
+        if channel.approvers:
+            yield TrustItem("lets people approve", f"{', '.join(channel.approvers)}, in the channel {name}")
     embedder = said.memory.embedder if said.memory else ""
     if isinstance(embedder, dict):
         yield TrustItem("connects to", f"memory, sends notes to {embedder['url']}")

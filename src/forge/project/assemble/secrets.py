@@ -98,7 +98,7 @@ def _unlisted_secrets(configuration: Configuration, environment: Mapping[str, st
     """Yields values that are secret without being listed under `secrets`."""
     names = [*KEYS, *CLOUD_SECRETS]
     for entry in configuration.channels.values():
-        names += [entry.url_env, entry.token_env, *entry.headers_env.values()]
+        names += entry.variables
     embedder = configuration.memory.embedder if configuration.memory else ""
     names += [str(embedder.get("key_env", ""))] if isinstance(embedder, dict) else []
     yield from (environment.get(name, "") for name in names)

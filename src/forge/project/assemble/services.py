@@ -41,7 +41,7 @@ class ProjectChannels:
         if channel in entries:
             _check_target(channel, entries[channel], to)
             if channel not in self._built_channels:
-                self._built_channels[channel] = _build_channel(self._configuration, entries[channel])
+                self._built_channels[channel] = build_channel(self._configuration, entries[channel])
         known: dict[str, Channel] = {name: self._built_channels.get(name, _UnbuiltChannel()) for name in entries}
         await Channels(known).deliver(text, channel, to, attachments)
 
@@ -65,7 +65,7 @@ def _check_target(name: str, entry: ChannelEntry, to: str) -> None:
     )
 
 
-def _build_channel(configuration: Configuration, entry: ChannelEntry) -> Channel:
+def build_channel(configuration: Configuration, entry: ChannelEntry) -> Channel:
     if entry.type == "terminal":
         from forge.channels.channel import Terminal
 
@@ -84,7 +84,13 @@ def _build_channel(configuration: Configuration, entry: ChannelEntry) -> Channel
         return _build_slack(configuration, entry)
     from forge.channels.telegram import API, Telegram
 
-    return Telegram(_read_variable(configuration, entry, entry.token_env), entry.chat_id, api=entry.api or API)
+    return Telegram(
+        _read_variable(configuration, entry, entry.token_env),
+        entry.chat_id,
+        webhook=entry.webhook_url or "",
+        secret=_read_optional(configuration, entry, entry.webhook_secret_env),
+        api=entry.api or API,
+    )
 
 
 def _build_slack(configuration: Configuration, entry: ChannelEntry) -> Channel:
@@ -92,7 +98,17 @@ def _build_slack(configuration: Configuration, entry: ChannelEntry) -> Channel:
 
     if entry.url_env:
         return SlackHook(_read_variable(configuration, entry, entry.url_env))
-    return Slack(_read_variable(configuration, entry, entry.token_env), entry.chat_id, api=entry.api or API)
+    return Slack(
+        _read_variable(configuration, entry, entry.token_env),
+        entry.chat_id,
+        app_token=_read_optional(configuration, entry, entry.app_token_env),
+        signing_secret=_read_optional(configuration, entry, entry.signing_secret_env),
+        api=entry.api or API,
+    )
+
+
+def _read_optional(configuration: Configuration, entry: ChannelEntry, variable: str) -> str:
+    return _read_variable(configuration, entry, variable) if variable else ""
 
 
 def _read_variable(configuration: Configuration, entry: ChannelEntry, variable: str) -> str:

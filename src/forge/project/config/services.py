@@ -1,4 +1,4 @@
-"""The keys about schedules and channels: what an agent does at certain times, and where it delivers."""
+"""The keys about schedules and channels: what an agent does at certain times, where it delivers and receives."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ class ScheduleEntry(
     channel_target: Annotated[BlankText, Key("A chat or room of the channel.", "")]
 
 
-_BOT = ("token_env", "chat_id", "api", "targets")
+_BOT = ("token_env", "chat_id", "api", "targets", "people", "approvers")
+_SLACK = ("url_env", *_BOT, "app_token_env", "signing_secret_env")
+_TELEGRAM = (*_BOT, "webhook_url", "webhook_secret_env")
+_SECRET = {"errorMessage": "expected webhook_url and webhook_secret_env together, or neither"}
+_RECEIVES = {"errorMessage": "people and approvers need app_token_env (Socket Mode) or signing_secret_env (Events API)"}
 _EITHER = {"errorMessage": "expected either url_env (an incoming webhook) or token_env (a bot)"}
 _ONE_CHANNEL = {"errorMessage": "an incoming webhook always posts to one channel; use token_env instead"}
 
@@ -40,8 +44,8 @@ def _channel_rules() -> Iterator[Schema]:
         ("terminal", (), ()),
         ("file", ("path",), ("path",)),
         ("webhook", ("url_env",), ("url_env", "headers_env", "files", "targets")),
-        ("slack", (), ("url_env", *_BOT)),
-        ("telegram", ("token_env",), _BOT),
+        ("slack", (), _SLACK),
+        ("telegram", ("token_env",), _TELEGRAM),
     ):
         then: Schema = {"required": [*needed], "propertyNames": {"enum": ["type", *known]}}
         yield {"if": {"properties": {"type": {"const": kind}}}, "then": then}
@@ -49,10 +53,15 @@ def _channel_rules() -> Iterator[Schema]:
     yield {"if": is_slack, "then": {"oneOf": [{"required": ["url_env"]}, {"required": ["token_env"]}], **_EITHER}}
     is_webhook = {**is_slack, "required": ["url_env"], "not": {"required": ["token_env"]}}
     yield {"if": is_webhook, "then": {"propertyNames": {"enum": ["type", "url_env"], **_ONE_CHANNEL}}}
+    named = {"anyOf": [{"required": ["people"]}, {"required": ["approvers"]}]}
+    receives = {"anyOf": [{"required": ["app_token_env"]}, {"required": ["signing_secret_env"]}], **_RECEIVES}
+    yield {"if": {"allOf": [is_slack, named]}, "then": receives}
+    pair = ("webhook_url", "webhook_secret_env")
+    yield {"if": {"anyOf": [{"required": [one]} for one in pair]}, "then": {"required": [*pair], **_SECRET}}
 
 
 class ChannelEntry(Section, rules=_channel_rules(), example={"type": "webhook", "url_env": "TEAM_WEBHOOK"}):
-    """A destination for messages."""
+    """A destination for messages, and where people may talk to the agent."""
 
     type: Annotated[
         Literal["terminal", "file", "webhook", "slack", "telegram"], Key("The kind of channel.", "file", required=True)
@@ -73,3 +82,31 @@ class ChannelEntry(Section, rules=_channel_rules(), example={"type": "webhook", 
     targets: Annotated[
         tuple[NumericText, ...], Key("Further chats or rooms that messages may go to.", ["-100200300"])
     ] = ()
+    people: Annotated[
+        tuple[NumericText, ...],
+        Key("Ids of the people whose messages start runs, with `forge listen`. Default: nobody.", ["U0123456789"]),
+    ] = ()
+    approvers: Annotated[
+        tuple[NumericText, ...],
+        Key("Ids of the people who may answer the questions of runs there. Default: nobody.", ["U0123456789"]),
+    ] = ()
+    app_token_env: Annotated[
+        Variable, Key("Slack's Socket Mode: the environment variable with the app-level token.", "SLACK_APP_TOKEN")
+    ] = ""
+    signing_secret_env: Annotated[
+        Variable,
+        Key("Slack's Events API: the environment variable with the signing secret.", "SLACK_SIGNING_SECRET"),
+    ] = ""
+    webhook_url: Annotated[
+        Text | None,
+        Key("The public URL at which Telegram reaches `forge listen`.", "https://bot.example.com/phone"),
+    ] = None
+    webhook_secret_env: Annotated[
+        Variable, Key("The environment variable with the secret of Telegram's webhook.", "TELEGRAM_WEBHOOK_SECRET")
+    ] = ""
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The environment variables that the channel needs."""
+        own = (self.url_env, self.token_env, self.app_token_env, self.signing_secret_env, self.webhook_secret_env)
+        return tuple(filter(None, (*own, *self.headers_env.values())))

@@ -33,8 +33,7 @@ def examine_work(configuration: Configuration, scope: Scope) -> Iterator[Finding
 
 def _channels(configuration: Configuration) -> Iterator[Finding]:
     for name, entry in configuration.channels.items():
-        variables = [one for one in (entry.url_env, entry.token_env, *entry.headers_env.values()) if one]
-        missing = [one for one in variables if not os.environ.get(one)]
+        missing = [one for one in entry.variables if not os.environ.get(one)]
         if missing:
             message = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set"
             yield Finding(f"channel {name}", "warning", message, f"export {missing[0]}=…")
@@ -42,7 +41,8 @@ def _channels(configuration: Configuration) -> Iterator[Finding]:
             detail = f"{entry.path} cannot be written"
             yield Finding(f"channel {name}", "warning", detail, f"Make its folder, or fix {entry.key_path}.path.")
         else:
-            yield Finding(f"channel {name}", "ok", entry.type)
+            talk = f"; {len(entry.people)} people may talk to the agent, {len(entry.approvers)} may answer questions"
+            yield Finding(f"channel {name}", "ok", f"{entry.type}{talk if entry.people or entry.approvers else ''}")
 
 
 def _memory(configuration: Configuration, workspace: Path) -> Finding:
