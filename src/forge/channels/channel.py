@@ -164,6 +164,7 @@ class TakesRequests(Protocol):
     Example:
         >>> class Hook:
         ...     takes_requests = True
+        ...
         ...     async def answer_request(self, headers, body, receive):
         ...         return 200, b"ok"
         >>> isinstance(Hook(), TakesRequests)
