@@ -103,8 +103,9 @@ channels: {a: {type: slack}}|channels: {a: {type: slack, url_env: U, token_env: 
 channels: {a: {type: slack, url_env: U, chat_id: C1}}|channels: {a: {type: webhook, url_env: U, files: zip}}
 channels: {a: {type: telegram, token_env: T, chat_id: [1]}}|channels: {a: {type: webhook, url_env: U, targets: [[]]}}
 channels: {a: {type: slack, token_env: T, people: [U1]}}|channels: {a: {type: slack, url_env: U, people: [U1]}}
-channels: {a: {type: telegram, token_env: T, webhook_url: "https://a"}}|channels: {a: {type: file, path: b, people: [c]}}
-channels: {a: {type: telegram, token_env: T, people: 42}}|channels: {a: {type: telegram, token_env: T, app_token_env: A}}
+channels: {a: {type: telegram, token_env: T, webhook_url: a}}|channels: {a: {type: file, path: b, people: [c]}}
+channels: {a: {type: telegram, token_env: T, people: 42}}
+channels: {a: {type: telegram, token_env: T, app_token_env: A}}
 secrets: [5]|secrets: ["sk-live"]|secrets: [{}]|secrets: [{file: a, x: b}]|secrets: A
 guardrails: []|guardrails: {deny: []}|guardrails: {deny_commands: [{message: a}]}|guardrails: {deny_prompts: a}
 guardrails: {deny_commands: [{pattern: a, action: redact}]}|guardrails: {deny_output: [{pattern: a, action: hide}]}
