@@ -14,10 +14,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from forge import Answer, Egress, PermissionRequest, Scope, ToolCall, ToolResult, rules
+from forge import Answer, Decision, Egress, PermissionRequest, Scope, ToolCall, ToolResult, rules
 from forge.core.errors import Waiting
+from forge.core.executor import ToolExecutor
+from forge.core.registry import ToolRegistry
+from forge.core.secrets import Secrets
 from forge.network.program_secrets import ProgramSecret
-from forge.pipeline import standard_executor
+from forge.permissions.gate import JoinedGate, PolicyGate
+from forge.permissions.questions import Policy
+from forge.pipeline import standard_steps
 from forge.tools.bash import Bash, BashOutput
 from tests.network import inside_namespace as world
 from tests.network.authority import Authority
@@ -133,24 +138,40 @@ async def answer_as_an_enemy(head: bytes, reader: asyncio.StreamReader, writer: 
     return True
 
 
+def judge_by_function(request: PermissionRequest) -> Decision:
+    """A policy that is a function, about hosts."""
+    if "denied.test" in request.target and request.permission == "network":
+        return Decision.DENY
+    return Decision.ASK if "asked.test" in request.target and request.permission == "network" else Decision.ALLOW
+
+
+def say_about_the_network(decision: Decision) -> Policy:
+    return lambda request: decision if request.permission == "network" else Decision.ALLOW
+
+
 class Bench:
-    """Runs lines behind the gate, with a person who answers by the host; or as `answer` says."""
+    """Runs lines behind the gate, with a person who answers by the host; or as `answer` says.
+
+    `outer`: the rules of whoever this one works for.
+    """
 
     def __init__(
         self,
         workspace: Path,
         egress: Egress,
-        lines: Sequence[str] = RULES,
+        policy: Sequence[str] | Policy = RULES,
         answer: Answer | Waiting | None = None,
+        outer: Sequence[str] = (),
         **settings: Any,
     ) -> None:
         self.asked: list[str] = []
         self.hesitates = 0.2  # seconds
         self.answer = answer
         self.scope = Scope(session_id="proxy", workspace=workspace)
-        self.executor = standard_executor(
-            [Bash(**settings), BashOutput()], policy=rules(*lines), approve=self._answer, egress=egress
-        )
+        gate = PolicyGate(policy if callable(policy) else rules(*policy), self._answer)
+        gate = JoinedGate(gate, PolicyGate(rules(*outer), self._answer)) if outer else gate
+        steps = standard_steps(gate, Secrets(), egress=egress)
+        self.executor = ToolExecutor(ToolRegistry([Bash(**settings), BashOutput()]), steps)
 
     async def _answer(self, request: PermissionRequest) -> Answer:
         if request.effects is not None:
@@ -227,8 +248,25 @@ async def scenarios(folder: Path) -> None:
     for yes in (False, True):
         unconfined = Bench(workspace, Egress(), answer=Answer.ONCE if yes else None, sandbox="off")
         await unconfined.run(f"no sandbox, {yes}", f"{curl} https://denied.test/a")
-    nothing_denied = Bench(workspace, Egress(), ("allow execute", "allow network allowed.test"), sandbox="off")
-    await nothing_denied.run("no sandbox, no rule", f"{curl} https://denied.test/a")
+    only_allows = ("allow execute", "allow network allowed.test")
+    for yes in (False, True):
+        unconfined = Bench(workspace, Egress(), only_allows, Answer.ONCE if yes else None, sandbox="off")
+        await unconfined.run(f"no sandbox, only allows, {yes}", f"{curl} https://denied.test/a")
+    nothing_said = Bench(workspace, Egress(), ("allow execute",), sandbox="off")
+    await nothing_said.run("no sandbox, no rule", f"{curl} https://denied.test/a")
+    uninspected = Bench(workspace, Egress(inspect=True), ("allow execute",), sandbox="off")
+    await uninspected.run("no sandbox, inspect", f"{curl} https://denied.test/a")
+    for host in ("denied", "asked", "other"):
+        by_function = Bench(workspace, Egress(), judge_by_function, network=True)
+        await by_function.run(f"a function, {host}", f"{curl} https://{host}.test/a")
+        closed = Bench(workspace, Egress(), judge_by_function)
+        await closed.run(f"a function, no network, {host}", f"{curl} https://{host}.test/a")
+    for decision in Decision:
+        about_all = Bench(workspace, Egress(), say_about_the_network(decision), sandbox="off")
+        await about_all.run(f"a function, no sandbox, {decision}", f"{curl} https://denied.test/a")
+    for host in ("denied", "asked", "other"):
+        joined = Bench(workspace, Egress(), ("allow execute",), outer=RULES, network=True)
+        await joined.run(f"working for another, {host}", f"{curl} https://{host}.test/a")
     kept = ProgramSecret(lambda: SECRET, ("secret.test",), name="API_TOKEN")
     holding = Bench(workspace, Egress(secrets=(kept,)))
     curl = "curl -sS --max-time 20"
@@ -255,6 +293,13 @@ async def scenarios(folder: Path) -> None:
     await holding.run("two lengths", f"{curl} --http1.1 {two} -d 'hello world' https://secret.test/")
     http2 = "-H 'Connection: Upgrade, HTTP2-Settings' -H 'Upgrade: h2c' -H 'HTTP2-Settings: AAMAAABk'"
     await holding.run("another protocol", f"{curl} --http1.1 {http2} https://secret.test/")
+    open_holding = Bench(workspace, Egress(secrets=(kept,)), ("allow execute",), network=True)
+    await open_holding.run("opened, secret", f"{curl} {bearer} https://secret.test/a")
+    await open_holding.run("opened, beside a secret", f"{curl} --cacert ca.pem https://other.test/a")
+    await open_holding.run("opened, no proxy", "python3 -c 'import socket; socket.create_connection((\"a.test\", 22))'")
+    inspecting = Bench(workspace, Egress(inspect=True), ("allow execute",), network=True)
+    await inspecting.run("opened, inspected", f'{curl} -H "Host: denied.test" https://other.test/a')
+    await inspecting.run("opened, inspected, honest", f"{curl} https://other.test/a")
     await holding.run("passed through", f"{curl} --cacert ca.pem https://allowed.test/a")
     later = Bench(workspace, Egress(), answer=Waiting("it waits for a person", kind="approval"))
     await later.run("answered later", f"{curl} https://asked.test/a")

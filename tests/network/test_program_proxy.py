@@ -190,15 +190,68 @@ def test_an_open_network_stays_open_with_a_rule_that_allows_all_hosts(came):
 
 def test_without_a_sandbox_a_line_asks_where_rules_restrict_hosts(came):
     (question,) = came["no sandbox, False"]["asked"]
-    assert "held to that only in bubblewrap" in question
+    assert "held to them only in bubblewrap" in question
     assert came["no sandbox, False"]["hits"] == {}
     assert "the rules about hosts cannot be enforced" in came["no sandbox, False"]["told"]
 
 
-@pytest.mark.parametrize(("name", "questions"), [("no sandbox, True", 1), ("no sandbox, no rule", 0)])
+def test_without_a_sandbox_a_line_asks_where_rules_only_allow_some_hosts(came):
+    (question,) = came["no sandbox, only allows, False"]["asked"]
+    assert "held to them only in bubblewrap" in question
+    assert came["no sandbox, only allows, False"]["hits"] == {}
+    assert "the rules about hosts cannot be enforced" in came["no sandbox, only allows, False"]["told"]
+
+
+def test_without_a_sandbox_nothing_that_should_be_inspected_goes_out_unasked(came):
+    assert len(came["no sandbox, inspect"]["asked"]) == 1
+    assert came["no sandbox, inspect"]["hits"] == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "questions"), [("no sandbox, True", 1), ("no sandbox, only allows, True", 1), ("no sandbox, no rule", 0)]
+)
 def test_without_a_sandbox_a_line_runs_if_the_person_says_so_or_no_rule_restricts_hosts(came, name, questions):
     assert came[name]["hits"] == {f"{OTHER}:443": 1}
     assert len(came[name]["asked"]) == questions
+
+
+@pytest.mark.parametrize("who", ["a function", "working for another"])
+def test_each_host_of_an_open_network_is_judged_by_a_function_and_by_the_rules_of_whoever_one_works_for(came, who):
+    assert came[f"{who}, denied"]["hits"] == {}
+    assert came[f"{who}, denied"]["asked"] == []
+    assert "denied.test:443 was not reached: the " in came[f"{who}, denied"]["told"]
+    assert set(came[f"{who}, asked"]["asked"]) == {"https://asked.test"}
+    for host in ("asked", "other"):
+        assert came[f"{who}, {host}"]["hits"] == {f"{PUBLIC}:443": 1}
+    assert came[f"{who}, other"]["asked"] == []
+
+
+@pytest.mark.parametrize("host", ["denied", "asked", "other"])
+def test_a_function_alone_opens_no_network(came, host):
+    assert came[f"a function, no network, {host}"]["hits"] == {}
+
+
+@pytest.mark.parametrize(("says", "asked", "reached"), [("allow", 0, 1), ("ask", 1, 0), ("deny", 0, 0)])
+def test_without_a_sandbox_a_function_decides_about_the_whole_network(came, says, asked, reached):
+    found = came[f"a function, no sandbox, {says}"]
+    assert (len(found["asked"]), sum(found["hits"].values())) == (asked, reached)
+
+
+def test_with_an_open_network_a_secret_is_put_in_and_other_hosts_stay_open(came):
+    assert came["opened, secret"]["hits"] == {f"{PUBLIC}:443": 1}
+    assert "authorization: Bearer forge-" in came["opened, secret"]["output"]
+    assert came["opened, beside a secret"]["output"].startswith("GET /a")
+    assert came["opened, beside a secret"]["asked"] == []
+
+
+def test_a_client_that_cannot_use_the_proxy_is_told_that_there_is_one(came):
+    assert "only through a proxy here" in came["opened, no proxy"]["told"]
+
+
+def test_an_open_network_is_inspected_where_the_egress_says_so(came):
+    assert "its Host header does not name other.test" in came["opened, inspected"]["told"]
+    assert came["opened, inspected"]["network"][0]["bytes_received"] == 0
+    assert came["opened, inspected, honest"]["output"].startswith("GET /a")
 
 
 @pytest.mark.parametrize("name", ["upgraded", "in parts", "only a part", "hints"])
@@ -357,13 +410,13 @@ def test_a_piece_that_holds_no_beginning_of_a_value_is_passed_on_at_once():
 
 
 @contextmanager
-def _serving(judge) -> Iterator[tuple[ProgramProxy, int, int]]:
+def _serving(judge, egress: Egress | None = None) -> Iterator[tuple[ProgramProxy, int, int]]:
     """A proxy that listens here: itself, its port, and that for clients that know none. Needs a running loop."""
     listening = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
     names = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     names.bind(("127.0.0.1", 0))
     ports = [one.getsockname()[1] for one in listening]
-    proxy = ProgramProxy(judge, Egress())
+    proxy = ProgramProxy(judge, egress or Egress())
     proxy.take([one.detach() for one in (*listening, names)])
     try:
         yield proxy, ports[0], ports[1]
@@ -464,3 +517,139 @@ async def test_a_greeting_may_come_in_pieces_and_half_a_greeting_is_not_waited_f
         assert await judged.get() == "https://whole.example"
         assert await asyncio.to_thread(greet, said[:50]) == b""
         assert "without a name" in proxy.report()[-1]["refused"]
+
+
+HERE = Egress(private=("localhost", "127.0.0.1"))
+
+
+async def _yes(url: str) -> str:
+    return ""
+
+
+def _tunnel(port: int, through: int) -> socket.socket:
+    client = socket.create_connection(("127.0.0.1", through), 20)
+    client.sendall(f"CONNECT localhost:{port} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    assert b" 200 " in client.recv(4_096)
+    return client
+
+
+def _greeting(name: str) -> bytes:
+    written = ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), written, server_hostname=name).do_handshake()
+    return written.read()
+
+
+@pytest.mark.parametrize("size", [1, 100_000])
+@pytest.mark.parametrize("between", [b"", b"\x14\x03\x03\0\1\1", b"\x17\x03\x03\0\3xyz"])
+async def test_a_second_greeting_that_names_another_host_does_not_go_out(between, size):
+    """A server may ask for another greeting; a client need not wait for that, and may cut it into small records."""
+    message = _greeting("evil.example")[5:]
+    parts = [message[at : at + size] for at in range(0, len(message), size)]
+    second = b"".join(b"\x16\x03\x03" + len(one).to_bytes(2) + one for one in parts)
+    came = bytearray()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while piece := await reader.read(65_536):
+            came.extend(piece)
+        writer.close()
+
+    async with await asyncio.start_server(listen, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with _serving(_yes, HERE) as (proxy, through, _):
+
+            def send() -> bytes:
+                with _tunnel(port, through) as client:
+                    client.sendall(_greeting("localhost") + between)
+                    client.sendall(second)
+                    with suppress(ConnectionResetError):
+                        return client.recv(100)
+                return b""
+
+            assert await asyncio.to_thread(send) == b""
+            assert 'names another host ("evil.example")' in proxy.report()[0]["refused"]
+    assert second not in bytes(came)
+
+
+async def test_a_second_greeting_that_a_server_asked_for_goes_through(tmp_path):
+    authority = make_authority(tmp_path)
+    context = authority.certify("DNS:localhost")
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.set_ecdh_curve("secp521r1")  # clients guess another one, and have to greet again
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await reader.readexactly(300_000))
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as server:
+        port = server.sockets[0].getsockname()[1]
+        with _serving(_yes, HERE) as (proxy, through, _):
+
+            def ask() -> int:
+                trusting = ssl.create_default_context(cafile=str(authority.file))
+                with trusting.wrap_socket(_tunnel(port, through), server_hostname="localhost") as client:
+                    client.sendall(bytes(300_000))
+                    return sum(iter(lambda: len(client.recv(65_536)), 0))
+
+            assert await asyncio.to_thread(ask) == 300_000
+            assert "refused" not in proxy.report()[0]
+
+
+async def test_an_answer_without_end_ends_with_the_bytes_of_a_program(monkeypatch):
+    monkeypatch.setattr("forge.network.program_proxy.MOST_BYTES", 3_000_000)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+            while True:
+                writer.write(bytes(65_536))
+                await writer.drain()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with _serving(_yes, HERE) as (proxy, through, _):
+
+            def ask() -> int:
+                with socket.create_connection(("127.0.0.1", through), 20) as client:
+                    client.sendall(f"GET http://localhost:{port}/ HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n".encode())
+                    with suppress(ConnectionResetError):
+                        return sum(iter(lambda: len(client.recv(65_536)), 0))
+                return 0
+
+            assert await asyncio.to_thread(ask) <= 3_000_000
+            assert "more than 3,000,000 bytes" in proxy.report()[0]["refused"]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        f"CONNECT a.example:{'9' * 6_000} HTTP/1.1\r\nHost: a.example\r\n\r\n",
+        f"GET http://a.example:{'9' * 6_000}/ HTTP/1.1\r\nHost: a.example\r\n\r\n",
+        "CONNECT a.example HTTP/1.1\r\nHost: a.example\r\n\r\n",
+        "GET ftp://a.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n",
+    ],
+)
+async def test_a_request_for_no_server_is_answered_in_words(head):
+    with _serving(_yes) as (proxy, port, _):
+        said = await asyncio.to_thread(_say, head, port)
+        assert said.startswith("HTTP/1.1 400 ")
+        assert "Forge: " in said
+        assert proxy.report() == []
+
+
+async def test_a_refused_connection_is_closed_and_says_so():
+    async def judge(url: str) -> str:
+        return "not that one"
+
+    with _serving(judge) as (_, port, _):
+        for head in ("CONNECT a.example:443", "GET http://a.example/"):
+            said = await asyncio.to_thread(_say, f"{head} HTTP/1.1\r\nHost: a.example\r\n\r\n", port)
+            assert said.startswith("HTTP/1.1 403 ")
+            assert "connection: close" in said.lower()
+
+
+def _say(head: str, port: int) -> str:
+    """Returns all that comes back until the proxy closes the connection."""
+    with socket.create_connection(("127.0.0.1", port), 20) as client:
+        client.sendall(head.encode())
+        return b"".join(iter(lambda: client.recv(65_536), b"")).decode()

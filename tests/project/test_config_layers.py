@@ -172,6 +172,23 @@ def test_the_persons_latest_word_counts_more_than_their_file_but_not_than_the_or
             {"mode": "open", "private": ["10.1.2.3:80", "127.0.0.1"]},
             {"mode": "open", "private": ["10.1.2.3:80"]},
         ),
+        ({"inspect": True}, {"domains": ["a.com"]}, {"domains": ["a.com"], "inspect": True, "pass": []}),
+        (
+            {"inspect": True, "pass": ["a.com"]},
+            {"domains": ["a.com"], "pass": ["b.com"]},
+            {"domains": ["a.com"], "inspect": True, "pass": ["a.com"]},
+        ),
+        (
+            {"inspect": True, "pass": ["*.a.com"]},
+            {"inspect": True, "pass": ["x.a.com", "b.com"]},
+            {"inspect": True, "pass": ["x.a.com"]},
+        ),
+        (
+            {"mode": "deny-all"},
+            {"domains": ["a.com"], "inspect": True},
+            {"mode": "deny-all", "inspect": True, "pass": []},
+        ),
+        ({"pass": ["a.com"]}, {"pass": ["b.com"]}, {"pass": ["a.com", "b.com"]}),
     ],
 )
 def test_of_two_egresses_what_both_allow_holds(one, other, both):

@@ -278,6 +278,14 @@ def test_variables_of_channels_and_secrets_are_missed(looked, monkeypatch):
     assert "very-secret" not in repr(found)
 
 
+def test_secrets_of_programs_need_bubblewrap(looked, monkeypatch):
+    monkeypatch.setenv("A_TOKEN", "a-value-of-some-length")
+    secrets = "secrets: [{name: A_TOKEN, for: [api.example.com]}]\n"
+    found = looked(secrets + "sandbox: off\n")["secrets"]
+    assert (found.status, "only bubblewrap keeps secrets outside" in found.detail) == ("broken", True)
+    assert "set to off" not in looked(secrets)["secrets"].detail
+
+
 def test_what_is_planned_is_told_and_what_is_late_is_a_warning(looked, tmp_path):
     found = looked("schedules: [{id: nightly, cron: '0 3 * * *', task: t}]\n")
     assert found["schedules"].status == "warning"

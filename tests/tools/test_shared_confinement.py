@@ -28,6 +28,7 @@ def test_that_there_is_no_network_is_said(said, sandbox):
     (found,) = find_hints(f"first\n{said}\n", sandbox, network=False)
     assert "no network" in found
     assert "`allow network`" in found
+    assert ("rules about single hosts" in found) is (sandbox == "landlock")
 
 
 @pytest.mark.parametrize("said", NO_NETWORK)

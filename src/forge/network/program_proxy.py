@@ -16,7 +16,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache, partial
@@ -46,7 +46,8 @@ LISTENERS = (("tcp", "127.0.0.1", PROXY_PORT), ("tcp", "0.0.0.0", 443), ("udp", 
 MOST_CONNECTIONS = 256  # of one program at a time; further ones wait to be accepted
 MOST_BYTES = 20 * 1024**3  # of one program, both ways
 MOST_HOSTS = 1_000  # that are judged and named; a program that tries more gets no further ones
-LONGEST_HEAD = 64 * 1024  # bytes of a request's head, or of a TLS greeting
+LONGEST_HEAD = 64 * 1024  # bytes of a TLS greeting that names a host to connect to …
+LONGEST_GREETING = 256 * 1024  # … and of any other: servers take none that is longer
 HEAD_SECONDS = 60.0  # for the head of a request, or a TLS greeting, to come
 CONNECT_SECONDS = 30.0
 IDLE_SECONDS = 3_600.0  # without a byte either way
@@ -57,7 +58,8 @@ PATIENCE = {  # settings of clients that would give up while a person is asked
     "npm_config_fetch_timeout": "300000",
 }
 _PORTS = {"http": 80, "https": 443}
-_TLS_HANDSHAKE = 0x16
+_TLS_HANDSHAKE = b"\x16"  # the first byte of a record
+_CLIENT_HELLO = 1
 _LINGER = 0.005  # seconds until the rest of a greeting may have come
 _HERE = b"\x7f\x00\x00\x01"
 
@@ -210,55 +212,34 @@ class ProgramProxy:
     async def _serve_proxy_client(self, client: SocketWire) -> None:
         exchange = Exchange(client)
         while (request := await _within(HEAD_SECONDS, exchange.next_request())) is not None:
-            if request.method != b"CONNECT":
-                if not await self._forward_plain(exchange, request):
-                    return
-                continue
-            host, port = _read_authority(request.target)
+            is_connect = request.method == b"CONNECT"
             try:
-                upstream = await self._connect(host, port)
+                host, port = _read_authority(request.target) if is_connect else exchange.plain_origin(request)
+            except (RefusedRequest, ToolError) as error:
+                await exchange.refuse(400, str(error))
+                return
+            scheme = "http" if port == 80 else "tcp"  # a body may be any protocol's
+            try:
+                upstream = await self._connect(host, port, "" if is_connect else scheme)
             except ToolError as error:
                 await exchange.refuse(403, error.message)
-                continue
+                return
             with contextlib.closing(upstream):
-                await exchange.accept_connect()
-                if not self._egress.ends_tls(host):
-                    await self._relay_both(client, upstream, host, port, self._read_greeting(client, host, port))
-                elif exchange.trailing:
-                    self._refuse(host, port, "it spoke before the proxy had answered")
-                else:
-                    await self._end_tls(client, host, port, upstream)
-            return
+                if is_connect:
+                    await self._tunnel(exchange, client, upstream, host, port)
+                    return
+                await self._forward(exchange, request, upstream, (host, port))
+            if not exchange.goes_on:
+                return
 
-    async def _forward_plain(self, exchange: Exchange, request: h11.Request) -> bool:
-        """Forwards a plain HTTP request. Returns whether the client may send another."""
-        host, port = exchange.plain_origin(request)
-        try:
-            upstream = await self._connect(host, port, "http" if port == 80 else "tcp")  # a body may be any protocol's
-        except ToolError as error:
-            await exchange.refuse(403, error.message)
-            return exchange.goes_on
-        with contextlib.closing(upstream):
-            await self._forward(exchange, request, upstream, (host, port))
-        return exchange.goes_on
-
-    async def _read_greeting(self, client: Wire, host: str, port: int) -> bytes:
-        """Returns what the client says first. A TLS greeting must name the host that was judged."""
-        said = await client.read()
-        if not said:
-            return said
-        if said[0] != _TLS_HANDSHAKE:
-            if port == 443:
-                self._refuse(host, port, "what came was not TLS")
-            return said
-        while (name := read_server_name(said)) is None:
-            piece = await _within(HEAD_SECONDS, client.read())
-            if not piece or len(said) > LONGEST_HEAD:
-                self._refuse(host, port, "its TLS greeting cannot be read")
-            said += piece
-        if not _same_host(name, host):
-            self._refuse(host, port, f'its TLS greeting names another host ("{name[:200]}")')
-        return said
+    async def _tunnel(self, exchange: Exchange, client: SocketWire, upstream: SocketWire, host: str, port: int) -> None:
+        await exchange.accept_connect()
+        if exchange.trailing:
+            self._refuse(host, port, "it spoke before the proxy had answered")
+        if self._egress.ends_tls(host):
+            await self._end_tls(client, host, port, upstream)
+        else:
+            await self._relay_both(client, upstream, host, port)
 
     # A client that knows no proxy: it asked for a name, got our address, and says the name in its TLS greeting.
 
@@ -271,7 +252,7 @@ class ProgramProxy:
             if self._egress.ends_tls(host):
                 await self._end_tls(client, host, 443, upstream)
             else:
-                await self._relay_both(client, upstream, host, 443, client.read())
+                await self._relay_both(client, upstream, host, 443)
 
     # Both: judge, connect, relay.
 
@@ -381,26 +362,94 @@ class ProgramProxy:
         if self._bytes > MOST_BYTES:
             self._refuse(host, port, f"the program moved more than {MOST_BYTES:,} bytes")
 
-    async def _relay_both(
-        self, client: Wire, upstream: Wire, host: str, port: int, greeting: Coroutine[Any, Any, bytes]
-    ) -> None:
-        """Relays until both sides have ended. The server may speak first; the client's greeting is read whole."""
-
-        async def forth() -> None:
-            first = await greeting
-            self._count(host, port, "sent", len(first))
-            await upstream.write(first)
-            await self._relay(client, upstream, host, port, "sent")
-
+    async def _relay_both(self, client: Wire, upstream: Wire, host: str, port: int) -> None:
+        """Relays until both sides have ended. The server may speak first."""
         async with asyncio.TaskGroup() as both:
-            both.create_task(forth())
+            both.create_task(self._relay_client(client, upstream, host, port))
             both.create_task(self._relay(upstream, client, host, port, "received"))
+
+    async def _relay_client(self, client: Wire, upstream: Wire, host: str, port: int) -> None:
+        """Relays what a client sends. In TLS, each greeting must name the host that was judged."""
+        piece = await _within(IDLE_SECONDS, client.read())
+        greetings = _Greetings() if piece[:1] == _TLS_HANDSHAKE else None
+        if piece and greetings is None and port == 443:
+            self._refuse(host, port, "what came was not TLS")
+        while piece and greetings is not None:
+            for name in greetings.find_names(piece):
+                if name is None:
+                    self._refuse(host, port, "its TLS greeting cannot be read")
+                if not _same_host(name, host):
+                    self._refuse(host, port, f'its TLS greeting names another host ("{name[:200]}")')
+            self._count(host, port, "sent", len(piece))
+            await upstream.write(piece)
+            piece = await _within(IDLE_SECONDS if greetings.found else HEAD_SECONDS, client.read())
+        if piece:
+            self._count(host, port, "sent", len(piece))
+            await upstream.write(piece)
+            await self._relay(client, upstream, host, port, "sent")
+        else:
+            upstream.end()
 
     async def _relay(self, source: Wire, target: Wire, host: str, port: int, way: str) -> None:
         while piece := await _within(IDLE_SECONDS, source.read()):
             self._count(host, port, way, len(piece))
             await target.write(piece)
         target.end()
+
+
+class _Greetings:
+    """Finds the greetings in what a TLS client sends: the first, and another that a server may ask for.
+
+    Nothing has to be kept back meanwhile: a server does nothing before a greeting is complete.
+    """
+
+    def __init__(self) -> None:
+        self.found = 0
+        self._head = b""  # of a record: its kind, a version, its length
+        self._left = 0  # bytes of the record
+        self._said = bytearray()  # the messages of the handshake that are not encrypted
+        self._is_over = False  # from now on all of them are encrypted
+
+    def find_names(self, piece: bytes) -> Iterator[str | None]:
+        """Yields the host of each greeting that ends in this piece, "" for none; None if it cannot be read."""
+        at = 0
+        while at < len(piece) and not self._is_over:
+            if not self._left:
+                wanted = 5 - len(self._head)
+                self._head += piece[at : at + wanted]
+                at += wanted
+                if len(self._head) == 5:
+                    self._left = int.from_bytes(self._head[3:])
+                    self._head = self._head[:1] if self._left else b""
+                continue
+            part = piece[at : at + self._left]
+            at += len(part)
+            self._left -= len(part)
+            if self._head == _TLS_HANDSHAKE:
+                self._said += part
+                yield from self._read_messages()
+            if not self._left:
+                self._head = b""
+
+    def _read_messages(self) -> Iterator[str | None]:
+        while len(self._said) >= 4 and not self._is_over:
+            length = 4 + int.from_bytes(self._said[1:4])
+            is_greeting = self._said[0] == _CLIENT_HELLO and length <= LONGEST_GREETING
+            if not is_greeting:
+                self._is_over = True
+                if not self.found:
+                    yield None
+            elif len(self._said) < length:
+                return
+            else:
+                self.found += 1
+                yield read_server_name(_as_records(bytes(self._said[:length])))
+                del self._said[:length]
+
+
+def _as_records(message: bytes) -> bytes:
+    pieces = (message[at : at + 16_384] for at in range(0, len(message), 16_384))
+    return b"".join(_TLS_HANDSHAKE + b"\x03\x01" + len(one).to_bytes(2) + one for one in pieces)
 
 
 class _NameServer(asyncio.DatagramProtocol):
@@ -474,7 +523,7 @@ async def _peek_server_name(client: socket.socket) -> str:
             finally:
                 loop.remove_reader(client)
             said = client.recv(LONGEST_HEAD, socket.MSG_PEEK)
-            if len(said) <= seen or said[0] != _TLS_HANDSHAKE or len(said) >= LONGEST_HEAD:
+            if len(said) <= seen or said[:1] != _TLS_HANDSHAKE or len(said) >= LONGEST_HEAD:
                 return ""  # nothing more comes, or it is no greeting
             if (name := read_server_name(said)) is not None:
                 return name

@@ -23,6 +23,7 @@ from forge.network.program_secrets import ProgramSecret
 
 PIECE = 128 * 1024
 LONGEST_ANSWER_HEAD = 256 * 1024
+MOST_UNWANTED = 16 * 1024**2  # bytes of a body that is read though its request was refused
 _HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer upgrade".split()
 )
@@ -140,16 +141,21 @@ class Exchange:
             await self.wire.write(data)
 
     async def refuse(self, status: int, words: str) -> None:
-        """Answers a request that is not forwarded. The words are for whoever reads the program's output."""
+        """Answers a request that is not forwarded, the last one here. The words are for readers of the program's
+        output.
+        """
         body = f"Forge: {words}\n".encode()
         if self._http.our_state is h11.SEND_RESPONSE:
             headers = [("content-type", "text/plain; charset=utf-8"), ("content-length", str(len(body)))]
+            headers.append(("connection", "close"))
             await self.send(h11.Response(status_code=status, headers=headers, reason=_reason(words)))
             await self.send(h11.Data(data=body))
             await self.send(h11.EndOfMessage())
-        while self._http.their_state is h11.SEND_BODY:  # what comes still has to be read, or the client is reset
-            if await self.read_body() is None:
+        read = 0
+        while self._http.their_state is h11.SEND_BODY and read < MOST_UNWANTED:  # else the client may be reset
+            if (piece := await self.read_body()) is None:
                 break
+            read += len(piece)
 
     async def accept_connect(self) -> None:
         await self.send(h11.Response(status_code=200, headers=[]))

@@ -66,6 +66,7 @@ class CallGate:
     edited: Mapping[str, Any] | None = None  # the arguments that run instead of those of the model
     feedback: Sequence[str] = ()  # words that came with a yes
     policy: Policy | None = None
+    policies: Sequence[Policy] = ()  # all that a call has to pass: its own, and that of whoever it works for
     trial: Trial | None = None  # the call runs as a trial: its program must be confined by it
 
     async def require(self, ctx: ToolContext, permission: Permission, target: str) -> None:
@@ -212,6 +213,10 @@ class Grant(_AsksThroughGate):
     @property
     def policy(self) -> Policy:  # type: ignore[override]
         return self.gate.policy
+
+    @property
+    def policies(self) -> Sequence[Policy]:  # type: ignore[override]
+        return (self.gate.policy,)
 
     async def require(self, ctx: ToolContext, permission: Permission, target: str) -> None:
         await self.gate.ask_until_approved(ctx, self, (permission, text_of(target)))
@@ -616,13 +621,18 @@ class JoinedGrant(_AsksThroughGate):
     def policy(self) -> Policy | None:  # type: ignore[override]
         return self.own.policy
 
+    @property
+    def policies(self) -> Sequence[Policy]:  # type: ignore[override]
+        return (*self.own.policies, *self.outer.policies)
+
     async def require(self, ctx: ToolContext, permission: Permission, target: str) -> None:
         await self.own.require(ctx, permission, target)
         await self.outer.require(ctx, permission, target)
 
     def judge(self, ctx: ToolContext, permission: Permission | None = None, target: str = "") -> Ruling:
         rulings = [grant.judge(ctx, permission, target) for grant in (self.own, self.outer)]
-        return strictest(rulings) or rulings[0]
+        by_rule_first = sorted(rulings, key=lambda ruling: ruling.is_default)
+        return strictest(by_rule_first) or rulings[0]
 
     def rule_allows(self, ctx: ToolContext, permission: Permission) -> bool:
         return self.own.rule_allows(ctx, permission) and self.outer.rule_allows(ctx, permission)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.messages import ToolCall
 from forge.core.spec import Permission, ToolSpec
 from forge.network.egress import Egress
 from forge.permissions.gate import gate_of, rule_allows
-from forge.permissions.policy import Rules
+from forge.permissions.policy import Policy, Rules
 from forge.permissions.questions import Decision, PermissionRequest
 from forge.process.running.run import find_tier
 from forge.process.sandbox import Tier
 from forge.process.sandbox.layout import NetworkProxy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from forge.network.program_proxy import Judge
 
 MOST_REFUSALS = 3  # of one program, after which it gets no more questions
 
@@ -20,23 +27,20 @@ MOST_REFUSALS = 3  # of one program, after which it gets no more questions
 async def program_network(ctx: ToolContext, *, opened: bool, sandbox: str | bool | None) -> bool | NetworkProxy:
     """Returns True for the whole network, False for none, or the proxy that judges each host by the rules.
 
-    `opened`: a setting opens the network. Rules that ask about hosts, or deny some, hold all the same. Where they
-    cannot be enforced, a person is asked. Raises `ToolError` if that is refused.
+    `opened`: a setting opens the network. Rules that ask about hosts, or deny some, hold all the same, and so do
+    secrets, which only the proxy can put in. Where rules cannot be enforced, a person is asked. Raises `ToolError` if
+    that is refused.
     """
     opened = opened or rule_allows(ctx, Permission.NETWORK)
-    allows, restricts = _host_rules(ctx)
     egress = Egress.current()
-    needs_proxy = restricts if opened else allows or bool(egress.secrets)
-    if not needs_proxy and not restricts:
+    about = _HostRules.of(gate_of(ctx).policies, ctx.spec, ctx.scope)
+    judge = _HostJudge(ctx, opened=opened)
+    wanted = "auto" if sandbox is None else sandbox
+    found = _choose_network(about, egress, judge, opened=opened, sandbox=wanted, for_secrets=bool(egress.secrets))
+    if found is None:
+        await _require_all(ctx, about)
         return opened
-    tier = find_tier("auto" if sandbox is None else sandbox)
-    if needs_proxy and tier is Tier.BUBBLEWRAP:
-        from forge.network.program_proxy import ProgramProxy  # it loads the HTTP client
-
-        return ProgramProxy(_HostJudge(ctx, opened=opened), egress)
-    if restricts and (opened or tier is Tier.NONE):  # without a sandbox, a program has the whole network
-        await _ask_for_all(ctx)
-    return opened
+    return found
 
 
 def server_network(
@@ -44,7 +48,8 @@ def server_network(
 ) -> bool | NetworkProxy:
     """Returns the network of an MCP server's program, as `program_network` does for a call; no one can be asked.
 
-    Raises `ToolError` where rules restrict the hosts of a program with `opened` network, and cannot be enforced.
+    A server with `opened` network keeps it where there are secrets: its settings name those that it gets. Raises
+    `ToolError` where rules about hosts cannot be enforced.
     """
     spec = ToolSpec(
         name=name,
@@ -52,23 +57,54 @@ def server_network(
         parameters={},
         permissions=frozenset({Permission.NETWORK}),
     )
-    allows = Decision.ALLOW in hosts.decisions_about_targets(spec, Permission.NETWORK, Scope())
-    restricts = hosts.restricts(spec, Permission.NETWORK, Scope())
-    if not restricts and (opened or not allows):
-        return opened
-    tier = find_tier(sandbox)
-    if (restricts if opened else allows) and tier is Tier.BUBBLEWRAP:
-        from forge.network.program_proxy import ProgramProxy  # it loads the HTTP client
-
-        return ProgramProxy(_ServerHosts(spec, hosts, opened=opened), egress or Egress())
-    if restricts and (opened or tier is Tier.NONE):
+    about = _HostRules.of([hosts], spec, Scope())
+    judge = _ServerHosts(spec, hosts, opened=opened)
+    found = _choose_network(about, egress or Egress(), judge, opened=opened, sandbox=sandbox)
+    if found is None:
         raise ToolError(
-            f"the MCP server {name} is not started: rules ask about hosts or deny some, and only bubblewrap can hold a"
-            " program to that",
+            f"the MCP server {name} is not started: rules are about single hosts, and only bubblewrap can hold a"
+            " program to them",
             ErrorKind.CONFIG,
             "Install bubblewrap, or set network: false and a sandbox for this server.",
         )
-    return opened
+    return found
+
+
+class _HostRules(NamedTuple):
+    """What policies say about the hosts of a tool's programs."""
+
+    allows: bool  # they allow some hosts, or ask about some
+    restricts: bool  # they ask about some or all hosts, or deny them
+    is_function: bool  # a policy is a function: it may say anything about any host
+
+    @classmethod
+    def of(cls, policies: Iterable[Policy], spec: ToolSpec, scope: Scope) -> _HostRules:
+        allows = restricts = is_function = False
+        for one in policies:
+            if not isinstance(one, Rules):
+                is_function = True
+                continue
+            decisions = one.decisions_about_targets(spec, Permission.NETWORK, scope)
+            allows |= bool(decisions & {Decision.ALLOW, Decision.ASK})
+            restricts |= one.restricts(spec, Permission.NETWORK, scope)
+        return cls(allows, restricts, is_function)
+
+
+def _choose_network(
+    about: _HostRules, egress: Egress, judge: Judge, *, opened: bool, sandbox: str | bool, for_secrets: bool = False
+) -> bool | NetworkProxy | None:
+    """Returns the network of a program; None where rules are about hosts, and cannot be enforced here."""
+    restricts = about.restricts or about.is_function or egress.inspect
+    needs_proxy = for_secrets or (restricts if opened else about.allows)
+    is_limited = restricts or (about.allows and not opened)
+    if not needs_proxy and not is_limited:
+        return opened
+    tier = find_tier(sandbox)
+    if needs_proxy and tier is Tier.BUBBLEWRAP:
+        from forge.network.program_proxy import ProgramProxy  # it loads the HTTP client
+
+        return ProgramProxy(judge, egress)
+    return None if is_limited and (opened or tier is Tier.NONE) else opened  # without a sandbox it has all of it
 
 
 class _ServerHosts:
@@ -82,32 +118,36 @@ class _ServerHosts:
         ruling = self._hosts.explain(
             PermissionRequest(self._spec, call, {"url": url}, Permission.NETWORK, url, Scope())
         )
-        if ruling.decision is Decision.ALLOW or (self._opened and ruling.decision is Decision.ASK and not ruling.rule):
+        if ruling.decision is Decision.ALLOW or (
+            self._opened and ruling.decision is Decision.ASK and ruling.is_default
+        ):
             return ""
         why = "; no one can be asked about the program of a server" if ruling.decision is Decision.ASK else ""
         return f"{ruling.reason}{why}"
 
 
-async def _ask_for_all(ctx: ToolContext) -> None:
+async def _require_all(ctx: ToolContext, about: _HostRules) -> None:
+    """Asks about the whole network. A policy that is a function decides that itself, if no rules are about hosts."""
+    if about.is_function and not about.allows and not about.restricts:
+        ruling = gate_of(ctx).judge(ctx, Permission.NETWORK, "")
+        if ruling.decision is Decision.ALLOW:
+            return
+        if ruling.decision is Decision.DENY:
+            raise _not_run(ruling.reason)
     question = (
-        "Rules ask about hosts or deny some, and programs can be held to that only in bubblewrap, which is not used"
+        "There are rules about single hosts, and programs can be held to them only in bubblewrap, which is not used"
         " here. Run it with the whole network?"
     )
     if not await gate_of(ctx).confirm(ctx, question):
-        raise ToolError(
-            "it was not run: the rules about hosts cannot be enforced for programs without bubblewrap",
-            ErrorKind.PERMISSION,
-            "Use http_request, which they hold for; or the person can install bubblewrap.",
-        )
+        raise _not_run("no one allowed the whole network")
 
 
-def _host_rules(ctx: ToolContext) -> tuple[bool, bool]:
-    """Returns whether rules allow (or ask about) some hosts, and whether they ask about or deny some."""
-    policy = gate_of(ctx).policy
-    if not isinstance(policy, Rules):
-        return False, False
-    found = policy.decisions_about_targets(ctx.spec, Permission.NETWORK, ctx.scope)
-    return bool(found & {Decision.ALLOW, Decision.ASK}), policy.restricts(ctx.spec, Permission.NETWORK, ctx.scope)
+def _not_run(why: str) -> ToolError:
+    return ToolError(
+        f"it was not run: the rules about hosts cannot be enforced for programs without bubblewrap ({why})",
+        ErrorKind.PERMISSION,
+        "Use http_request, which they hold for; or the person can install bubblewrap.",
+    )
 
 
 class _HostJudge:
@@ -122,7 +162,7 @@ class _HostJudge:
         ruling = gate_of(ctx).judge(ctx, Permission.NETWORK, url)
         if ruling.decision is Decision.DENY:
             return ruling.reason
-        if ruling.decision is Decision.ALLOW or (self._opened and not ruling.rule):
+        if ruling.decision is Decision.ALLOW or (self._opened and ruling.is_default):
             return ""
         if self._refusals >= MOST_REFUSALS:
             return f"no one is asked any more: {MOST_REFUSALS} hosts of this program were refused"

@@ -252,14 +252,15 @@ def stricter_trial(one: Any, other: Any) -> str:
 
 
 def stricter_egress(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the common part. `open` without private addresses restricts nothing."""
+    """Returns the common part. `open` without private addresses restricts nothing; TLS is ended if either says so."""
+    ending = _stricter_inspection(one, other)
     if not _restricts(one):
-        return dict(other)
+        return {**other, **ending}
     if not _restricts(other):
-        return {**one}
+        return {**one, **ending}
     mode = max(_mode(one), _mode(other), key=MODES.index)
     if mode == "deny-all":
-        return {"mode": mode}
+        return {"mode": mode, **ending}
     lists = [said for said in (one, other) if _mode(said) == "allowlist"]
     domains = [said.get("domains", []) for said in lists]
     found: dict[str, Any] = {"mode": mode}
@@ -268,7 +269,15 @@ def stricter_egress(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[st
     private = [said.get("private", []) for said in (one, other)]
     if any(private):
         found["private"] = _both(*private)
-    return found
+    return {**found, **ending}
+
+
+def _stricter_inspection(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns `inspect` and `pass`: a host is passed if all allow it that end TLS, or if none does and one names it."""
+    ends = [said.get("pass", []) for said in (one, other) if said.get("inspect")]
+    named = [*dict.fromkeys([*one.get("pass", []), *other.get("pass", [])])]
+    passed = named if not ends else _both(*ends) if len(ends) == 2 else list(ends[0])
+    return {"inspect": True, "pass": passed} if ends else {"pass": passed} if passed else {}
 
 
 def stricter_labels(above: Any, below: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from forge.core.registry import ToolRegistry
 from forge.memory.memory import Memory
 from forge.memory.tools import memory_tools
 from forge.permissions.rules import PolicyError
+from forge.process.sandbox import Tier, problem
 from forge.project.assemble.access import project_egress, project_policy
 from forge.project.assemble.agents import add_task
 from forge.project.assemble.choose_tools import check_names
@@ -141,6 +142,17 @@ def _secrets(configuration: Configuration) -> Iterator[Finding]:
     if any(one.hosts for one in configuration.secret_entries) and find_missing("secrets"):
         missing_extra = "programs cannot use them: the extra `secrets` is not installed"
         yield Finding("secrets", "broken", missing_extra, install_command("secrets"))
+    if any(one.hosts for one in configuration.secret_entries) and (why := _explain_no_proxy(configuration)):
+        fix = "Programs run without these secrets until bubblewrap can be used: `forge doctor --verbose` says how."
+        yield Finding("secrets", "broken", f"programs cannot use them: {why}", fix)
+
+
+def _explain_no_proxy(configuration: Configuration) -> str:
+    """Returns why programs have no proxy here, which puts secrets in; "" if they have one."""
+    if (chosen := configuration.sandbox) in ("off", "landlock"):
+        return f"the sandbox is set to {chosen}, and only bubblewrap keeps secrets outside of programs"
+    why = problem(Tier.BUBBLEWRAP)
+    return f"only bubblewrap keeps secrets outside of programs, and it cannot be used here: {why}" if why else ""
 
 
 def _egress(configuration: Configuration) -> Finding:

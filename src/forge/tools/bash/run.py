@@ -228,7 +228,7 @@ def _sandbox_hints(work: PreparedLine, finished: FinishedProgram) -> list[str]:
     """Returns hints if the sandbox may have caused the failure."""
     found = []
     if finished.exit_code != 0 or _JOINED.search(work.line):  # of several commands only the last one tells
-        network = work.confinement.network or work.confinement.proxy is not None
+        network = work.confinement.network or work.confinement.proxy
         found += find_hints(
             finished.output, finished.sandbox, network=network, line=work.line, exit_code=finished.exit_code
         )

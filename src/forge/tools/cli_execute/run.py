@@ -20,7 +20,7 @@ from forge.process.environment import command_environment
 from forge.process.running.limits import Resources
 from forge.process.running.output import Capture, OutputPlan
 from forge.process.running.run import FinishedProgram, run
-from forge.process.sandbox.layout import SYSTEM
+from forge.process.sandbox.layout import SYSTEM, NetworkProxy
 from forge.tools.cli_execute.layers import CheckedCommand
 from forge.tools.shared.confinement import confinement, explain_hidden, find_hints, find_settings, spell_settings
 from forge.workspace.paths import PathValidator
@@ -71,7 +71,7 @@ async def execute(
         raise
     line = shlex.join([os.path.basename(judged.binary.path), *args])
     hidden = explain_hidden(finished.errors, finished.sandbox, confined, env, paths.workspace)
-    said = _text(finished, line, network=confined.network or confined.proxy is not None, hidden=hidden)
+    said = _text(finished, line, network=confined.network or confined.proxy, hidden=hidden)
     if finished.timed_out:
         return _timeout_result(ctx, finished, timeout, line, said)
     return ToolResult(for_llm=said, title=f"$ {line[:120]}", data=_data(finished))
@@ -123,7 +123,9 @@ def _timeout_result(
     return ToolResult(for_llm=said, title=f"$ {line[:120]}", data=_data(finished), failure=failed.failure)
 
 
-def _text(finished: FinishedProgram, line: str, *, network: bool, hidden: Sequence[str] = ()) -> str:
+def _text(
+    finished: FinishedProgram, line: str, *, network: bool | NetworkProxy | None, hidden: Sequence[str] = ()
+) -> str:
     shown = _streams(finished)
     if finished.signal:
         shown["signal"] = finished.signal

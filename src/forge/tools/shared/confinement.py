@@ -10,7 +10,7 @@ from pathlib import Path
 
 from forge.core.context import ToolContext
 from forge.permissions.program_network import program_network
-from forge.process.sandbox.layout import Confinement, confinement_of, find_hidden
+from forge.process.sandbox.layout import Confinement, NetworkProxy, confinement_of, find_hidden
 from forge.workspace.paths import PathValidator
 from forge.workspace.state import config_file
 
@@ -99,6 +99,11 @@ _NO_NETWORK = (
     "programs have no network in this sandbox; the person can open it with the rule `allow network`, or network: true"
     " in the tool's config"
 )
+_NO_SINGLE_HOSTS = "; rules about single hosts hold for programs only in bubblewrap"
+_ONLY_PROXY = (
+    "programs reach hosts only through a proxy here: by https_proxy and its kin, or with TLS on port 443; a client that"
+    " can do neither, such as ssh or that of a database, does not get out"
+)
 _OWN_LOOPBACK = (
     "each command has its own network in this sandbox: a server can be reached only from the line that starts it, as"
     " in `server & sleep 1; client`, unless the person opens the network"
@@ -112,7 +117,13 @@ _READ_ONLY = "Git's settings are read-only in this sandbox; give them for one co
 
 
 def find_hints(
-    output: str, sandbox: str, *, network: bool, line: str = "", exit_code: int | None = None, in_shell: bool = True
+    output: str,
+    sandbox: str,
+    *,
+    network: bool | NetworkProxy | None,
+    line: str = "",
+    exit_code: int | None = None,
+    in_shell: bool = True,
 ) -> list[str]:
     """Returns hints to show after a failed program's output; usually none. `line`: the command.
 
@@ -122,9 +133,15 @@ def find_hints(
         return []
     end = output[-_LOOKED_AT:]
     found = []
-    if not network and (why := _find_network_failure(end, line, exit_code)):
-        own_loopback = _OWN_LOOPBACK if in_shell else _OWN_LOOPBACK_ALONE
-        found.append(own_loopback if why == "loopback" and sandbox == "bubblewrap" else _NO_NETWORK)
+    why = "" if network is True else _find_network_failure(end, line, exit_code)
+    own_loopback = _OWN_LOOPBACK if in_shell else _OWN_LOOPBACK_ALONE
+    if network and network is not True:  # every name leads to this loopback, where nothing but the proxy listens
+        is_told = any(one.get("refused") for one in network.report())
+        if (why or _REFUSED.search(end)) and not is_told:
+            found.append(own_loopback if _HERE.search(line) else _ONLY_PROXY)
+    elif why:
+        no_network = _NO_NETWORK if sandbox == "bubblewrap" else _NO_NETWORK + _NO_SINGLE_HOSTS
+        found.append(own_loopback if why == "loopback" and sandbox == "bubblewrap" else no_network)
     if _NAMELESS.search(end):
         found.append(_NO_NAME)
     if _SETTINGS.search(end):
