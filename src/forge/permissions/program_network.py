@@ -71,7 +71,7 @@ def server_network(
 
 
 class _HostRules(NamedTuple):
-    """What policies say about the hosts of a tool's programs."""
+    """The rules of all policies about the hosts of a tool's programs, in short."""
 
     allows: bool  # they allow some hosts, or ask about some
     restricts: bool  # they ask about some or all hosts, or deny them
