@@ -19,7 +19,8 @@ from forge.process.running.run import run
 from forge.process.sandbox import Confinement
 from forge.workspace.history.tracking import SessionState, TrackedCall, track_call
 from forge.workspace.trial import find_layer, find_places, open_layer
-from tests.process.trials import ENVIRONMENT, in_layer, kinds, layer_over, tier_of, tree, try_line
+from tests.process.planting import found, mark, until
+from tests.process.trials import ENVIRONMENT, in_layer, kinds, layer_over, tier_of, tree, try_line, try_way
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="overlayfs")
 
@@ -266,6 +267,52 @@ async def test_a_program_that_daemonises_is_gone_before_its_effects_are_read(wor
     assert "old" in kinds(effects)
     assert layer.effects().digest() == effects.digest()
     layer.discard()
+
+
+@pytest.mark.parametrize("how", ["", "overlay", "copy"])
+async def test_the_next_program_is_in_no_namespace_of_a_trial(workspace: Path, how: str) -> None:
+    if how and (why := try_way(how, workspace)):
+        pytest.skip(f"NOT TESTED: {how} cannot be used here: {why}")
+    names = [f"/proc/self/ns/{one}" for one in ("mnt", "user")]
+    for _ in range(2):  # the second time, the keeper of a trial is used again
+        layer, effects, done = await try_line(workspace, "id -u; echo 1 >>new", how=how)
+        layer.discard()
+        assert (kinds(effects), done.output) == ({"new": "create"}, f"{os.getuid()}\n")
+        after = await run(["readlink", *names], cwd=workspace, env=ENVIRONMENT)
+        assert after.output.split() == [os.readlink(one) for one in names]
+        assert (await run(["ls"], cwd=workspace, env=ENVIRONMENT)).output.split() == sorted(os.listdir(workspace))
+
+
+FORGE = """
+import asyncio, sys
+from pathlib import Path
+from forge.process.running.output import OutputPlan
+from forge.process.running.run import run
+from forge.process.sandbox import Confinement
+from tests.process.trials import ENVIRONMENT, layer_over
+
+async def main(workspace, word):
+    show = OutputPlan(on_output=lambda text: print(text, end="", flush=True))
+    for line in ("true", f"(setsid sleep {word} &); echo ready; sleep {word}"):
+        confinement = Confinement(workspace=workspace, layers=layer_over(workspace).mounts)
+        await run(["bash", "-c", line], cwd=workspace, env=ENVIRONMENT, output=show, confinement=confinement)
+
+asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
+"""
+
+
+def test_no_program_of_a_trial_outlives_forge(workspace: Path) -> None:
+    layer_over(workspace).discard()
+    word, env = mark(), {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", FORGE, str(workspace), word], stdout=subprocess.PIPE, env=env
+    ) as forge:
+        assert forge.stdout is not None
+        assert forge.stdout.readline() == b"ready\n"
+        assert len([pid for pid in found(word) if pid != forge.pid]) >= 2
+        forge.kill()
+    assert until(lambda: not found(word))
+    assert until(lambda: not found(f"forge-supervisor-of-{forge.pid}"))
 
 
 async def test_mount_points_of_the_sandbox_are_no_effects(workspace: Path) -> None:

@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # not loaded at run time: this process has to start fast
     from typing import Any
 
-MOST_FDS = 8  # passed at once
+MOST_FDS = 32  # passed at once
 PIECE = 64 * 1024  # bytes read at once
 
 # To the supervisor: make a keeper (with its socket); end the keeper of a number; keepers make cgroups in a directory.

@@ -29,6 +29,7 @@ _PARENT_DIES, _AMBIENT, _RAISE, _CLEAR_ALL = 1, 47, 2, 4  # prctl
 _ADMIN = 21  # the capability to mount
 _CAPABILITIES_3 = 0x2008_0522
 _TERMINATE = 15
+_NAMESPACE = "/proc/self/ns/mnt"
 _PATIENCE = 5.0  # seconds for fuse-overlayfs to begin
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _OPTIONS = {
@@ -37,19 +38,104 @@ _OPTIONS = {
 }
 
 
+class LayerError(OSError):
+    """A layer could not be mounted."""
+
+
+class Layers:
+    """The mount namespace of the layers of one program, as the process that starts the program sees it.
+
+    The process enters it, starts the program and leaves again, without a fork. An ordinary user needs a user namespace
+    for that, which the process cannot leave: from then on, it starts only programs with layers.
+
+    The namespace is held until `release`: the kernel waits for all processors when it removes one, so that is done
+    after the program's end is told.
+    """
+
+    def __init__(self) -> None:
+        self.is_apart = False  # this process is in a user namespace
+        self._held = self._own = self._root = -1
+
+    def enter(self, layers: Sequence[Sequence[str]], directory: str | bytes) -> None:
+        """Moves this process into a new namespace with the layers, until `leave`. Raises `LayerError`."""
+        try:
+            if not self.is_apart and not is_of_root(layers):
+                _enter_user_namespace()
+                self.is_apart = True
+            self._root = os.open("/", _DIRECTORY)
+            self._own = os.open(_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
+            _enter_mount_namespace()
+            _mount(layers, directory)
+            self._held = os.open(_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise LayerError(*error.args) from None
+
+    def leave(self) -> None:
+        """Moves this process back, if it entered: also to its own root, which the namespace does not know."""
+        if self._own < 0:
+            return
+        try:
+            _call("setns", self._own, _NEW_MOUNTS)
+            os.fchdir(self._root)
+            os.chroot(".")
+        except OSError:
+            os._exit(1)  # no other program may start here: Forge sees that this process is gone
+        os.close(self._own)
+        os.close(self._root)
+        self._own = self._root = -1
+
+    def hold(self, pid: int) -> None:
+        """Holds the namespace of a child."""
+        try:
+            self._held = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:  # it has ended already
+            pass
+
+    def release(self) -> None:
+        if self._held >= 0:
+            os.close(self._held)
+            self._held = -1
+
+
+def is_of_root(layers: Sequence[Sequence[str]]) -> bool:
+    """Returns whether the layers can be mounted without a user namespace."""
+    return all(how == ROOT_OVERLAY for *_, how in layers)
+
+
+def can_be_entered(layers: Sequence[Sequence[str]]) -> bool:
+    """Returns whether a process can enter the layers and leave them again: nothing has to run beside the program."""
+    return is_of_root(layers) or all(how in (OVERLAY, COPY) for *_, how in layers)
+
+
 def enter_layers(layers: Sequence[Sequence[str]], directory: str | bytes = "/") -> None:
-    """Moves this process into a mount namespace with the layers, then into the directory. Raises `OSError`.
+    """Moves this process into a mount namespace with the layers, then into the directory. Raises `LayerError`.
 
     Each layer: the folder, the directory of its changes, the overlay's work directory, and how the folder is covered.
     """
-    if any(how != ROOT_OVERLAY for *_, how in layers):
-        user, group = os.geteuid(), os.getegid()
-        _call("unshare", _NEW_USER | _NEW_MOUNTS)
-        for name, line in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
-            _write(f"/proc/self/{name}", line)
-    else:
-        _call("unshare", _NEW_MOUNTS)
-        _call("mount", None, b"/", None, ctypes.c_ulong(_PRIVATE | _RECURSIVE), None)
+    try:
+        if is_of_root(layers):
+            _enter_mount_namespace()
+        else:
+            _enter_user_namespace()
+        _mount(layers, directory)
+    except OSError as error:
+        raise LayerError(*error.args) from None
+
+
+def _enter_mount_namespace() -> None:
+    _call("unshare", _NEW_MOUNTS)
+    _call("mount", None, b"/", None, ctypes.c_ulong(_PRIVATE | _RECURSIVE), None)
+
+
+def _enter_user_namespace() -> None:
+    """Enters a user namespace in which this process keeps its own numbers, with a mount namespace."""
+    user, group = os.geteuid(), os.getegid()
+    _call("unshare", _NEW_USER | _NEW_MOUNTS)
+    for name, line in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        _write(f"/proc/self/{name}", line)
+
+
+def _mount(layers: Sequence[Sequence[str]], directory: str | bytes) -> None:
     for folder, upper, work, how in layers:
         if how == FUSE:
             _start_fuse(folder, upper, work)

@@ -24,6 +24,7 @@ GRACE = 2.0  # seconds between the request to end and the kill
 MOST_IDLE = 256  # keepers that wait for work; each ends by itself after a while
 LONGEST_ARGUMENT = 128 * 1024 - 1  # bytes: the limit of Linux for one argument
 MOST_ARGUMENTS = 1024 * 1024  # bytes of all of them, and of the environment
+_APART = ("overlay", "copy")  # layers for which a keeper enters a user namespace, and stays in it
 _PATIENCE = 10.0  # seconds for the other side to take what is sent
 
 _START = """
@@ -57,7 +58,7 @@ class Program:
         self.reached: Mapping[str, int] = {}  # how often limits of its cgroup were reached, by controller
         self._on_listening = on_listening
         self._messages = Messages()
-        self._usable = False
+        self._usable = ""  # which programs the keeper can start next: "all", "layers" or none
         self._nanny = 0  # the process number of the keeper, if processes were left running
 
     def receive(self) -> tuple[Any, ...] | None:
@@ -109,9 +110,9 @@ class Program:
         for name in ("output", "errors", "given"):
             self.close_pipe(name)
         supervisor = _current
-        if self._usable and supervisor is not None and len(supervisor.idle) < MOST_IDLE:
-            self._usable = False
-            supervisor.idle.append(self.keeper)
+        usable, self._usable = self._usable, ""
+        if usable and supervisor is not None and len(supervisor.idle[usable]) < MOST_IDLE:
+            supervisor.idle[usable].append(self.keeper)
         else:
             self.keeper.close()
 
@@ -135,9 +136,11 @@ def start(
     """
     command = argv if isinstance(argv, CommandLine) else CommandLine(list(argv))
     check_held([cwd])  # at the last moment: the directory may have been replaced since the permission check
+    is_apart = bool(command.layers) and not command.cgroup and all(one.how in _APART for one in command.layers)
     work = {
         **_encode_command(command.argv, env, cwd),
-        "files": [(number, os.fsencode(path), flags) for number, path, flags in command.files],
+        "files": [(number, os.fsencode(path), flags) for number, path, flags in command.files if not is_apart],
+        "opened": [number for number, _, _ in command.files if is_apart],
         "ignores_term": command.ignores_term,
         "cwd": os.fsencode(cwd),
         "limits": limits.for_kernel() if limits is not None else [],
@@ -156,7 +159,12 @@ def start(
             ours.append(writer if outward else reader)
             theirs += [reader if outward else writer] if wanted else []
         given = [*theirs, *([errors] if errors >= 0 else [])]
-        keeper = _send_to_keeper(pack(("start", work)), given, command.cgroup[0] if command.cgroup else "")
+        for _, path, flags in command.files if is_apart else ():  # another user namespace may not open them
+            theirs.append(os.open(path, flags | os.O_CLOEXEC))
+            opened.callback(os.close, theirs[-1])
+            given.append(theirs[-1])
+        kind = "layers" if is_apart else "all"
+        keeper = _send_to_keeper(pack(("start", work)), given, command.cgroup[0] if command.cgroup else "", kind)
         opened.pop_all()
         for one in theirs:
             os.close(one)
@@ -191,7 +199,7 @@ class _SupervisorProcess:
     """The process beside this one, and its idle keepers."""
 
     def __init__(self) -> None:
-        self.idle: list[socket.socket] = []
+        self.idle: dict[str, list[socket.socket]] = {"all": [], "layers": []}
         self.left: dict[str, list[int]] = {}  # owner -> keepers of what was left running
         self.cgroups = ""  # the directory of the keepers' cgroups, if it knows it
         self.connection, theirs = socket.socketpair()
@@ -202,12 +210,12 @@ class _SupervisorProcess:
     def send(self, message: Any, descriptors: Sequence[int] = ()) -> None:
         socket.send_fds(self.connection, [pack(message)], list(descriptors))
 
-    def get_keeper(self, cgroups: str) -> socket.socket:
+    def get_keeper(self, cgroups: str, kind: str) -> socket.socket:
         if cgroups and cgroups != self.cgroups:
             self.send((CGROUPS, cgroups))
             self.cgroups = cgroups
-        while self.idle:
-            idle = self.idle.pop()
+        while self.idle[kind]:
+            idle = self.idle[kind].pop()
             if _is_open(idle):
                 return idle
             idle.close()
@@ -221,18 +229,18 @@ class _SupervisorProcess:
         return ours
 
     def close(self) -> None:
-        for one in (self.connection, *self.idle):
+        for one in (self.connection, *self.idle["all"], *self.idle["layers"]):
             one.close()
-        self.idle = []
+        self.idle = {"all": [], "layers": []}
 
 
-def _send_to_keeper(message: bytes, descriptors: list[int], cgroups: str) -> socket.socket:
+def _send_to_keeper(message: bytes, descriptors: list[int], cgroups: str, kind: str) -> socket.socket:
     """Sends the work to a keeper: an idle one, a new one, or the first of a new supervisor."""
     problem: OSError | None = None
     for _ in range(3):
         try:
             with _lock:
-                keeper = _ensure_supervisor().get_keeper(cgroups)
+                keeper = _ensure_supervisor().get_keeper(cgroups, kind)
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 raise

@@ -15,7 +15,7 @@ from functools import cache
 
 from forge.process.running.cgroups import Cgroup, fork_and_wait, remove_all
 from forge.process.running.keeper_messages import CGROUPS, NEW, PIECE, Messages, pack
-from forge.process.running.overlay import enter_layers, is_fuse
+from forge.process.running.overlay import LayerError, Layers, can_be_entered, enter_layers, is_fuse
 from forge.process.running.process_tree import (
     PATIENCE,
     adopt_orphans,
@@ -171,6 +171,7 @@ class Keeper:
         self.usable = True  # False: its own limits were lowered, or Forge is gone
         self.supervisor = os.getppid()
         self.cgroup: Cgroup | None = None  # of the program with all that it starts
+        self.layers = Layers()
         self._begin(0)
 
     def _begin(self, program: int) -> None:
@@ -253,20 +254,25 @@ class Keeper:
         except (OSError, ValueError) as error:
             stage = "network" if isinstance(error, _NoListeners) else stage
             self._end_cgroup()
-            stage = "layer" if isinstance(error, _LayerError) else stage
-            self._send("failed", getattr(error, "errno", None) or 0, stage, self.usable)
+            stage = "layer" if isinstance(error, LayerError) else stage
+            self.layers.release()
+            self._send("failed", getattr(error, "errno", None) or 0, stage, self._usable_for())
         finally:
             os.chdir("/")
             for one in given:
                 os.close(one)
 
+    def _usable_for(self) -> str:
+        """Returns which programs this keeper can start after this one: "all", "layers" or "" for none."""
+        return "" if not self.usable else "layers" if self.layers.is_apart else "all"
+
     def _spawn(self, work: dict[str, Any], given: list[int]) -> int:
         if not work["ignores_term"]:
-            return _spawn_program(work, given, _DEFAULT_SIGNALS, self.cgroup)
+            return _spawn_program(work, given, _DEFAULT_SIGNALS, self.cgroup, self.layers)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a program inherits what is ignored
         try:
             defaults = [one for one in _DEFAULT_SIGNALS if one != signal.SIGTERM]
-            return _spawn_program(work, given, defaults, self.cgroup)
+            return _spawn_program(work, given, defaults, self.cgroup, self.layers)
         finally:
             signal.signal(signal.SIGTERM, self._stop_and_exit)
             if os.getppid() != self.supervisor:  # it may have ended just now
@@ -291,7 +297,7 @@ class Keeper:
                 self._begin(0)
                 raise _NoListeners(error.errno or 0, str(error)) from None
             with contextlib.suppress(OSError):  # the connection is closed: Forge is gone, and so is the program
-                socket.send_fds(self.forge, [pack(("listening", self.usable))], sockets)
+                socket.send_fds(self.forge, [pack(("listening", self._usable_for()))], sockets)
             for one in sockets:
                 os.close(one)
             started.go_on()
@@ -354,11 +360,12 @@ class Keeper:
         self._end_cgroup()
         if not self.reported:
             self.reported = True
-            self._send("ended", self.status, left[:MOST_NAMED], 0, events, self.usable)
+            self._send("ended", self.status, left[:MOST_NAMED], 0, events, self._usable_for())
         self._finish()
 
     def _finish(self) -> None:
         self._end_cgroup()
+        self.layers.release()
         for pipe in tuple(self.pipes):
             self._forget(pipe)
         self._begin(0)
@@ -452,28 +459,37 @@ def _name_left() -> list[str]:
 
 
 def _spawn_program(
-    work: dict[str, Any], given: list[int], defaults: Iterable[signal.Signals], cgroup: Cgroup | None
+    work: dict[str, Any], given: list[int], defaults: Iterable[signal.Signals], cgroup: Cgroup | None, layers: Layers
 ) -> int:
-    """Starts the program in its own session. Without a cgroup or layers it does not fork, which would copy this
-    process.
+    """Starts the program in its own session. Without a cgroup, or layers in a user namespace, it does not fork, which
+    would copy this process.
     """
-    streams = list(given)
+    split = len(given) - len(work["opened"])
+    streams, opened = given[:split], given[split:]
     nothing = -1
     if not work["reads"]:
         nothing = os.open(os.devnull, os.O_RDONLY)
         streams.insert(0, nothing)
     if len(streams) == 2:
         streams.append(streams[1])  # both kinds of output in one pipe
-    if cgroup is not None or work["layers"]:
+    enters = work["layers"] and cgroup is None and can_be_entered(work["layers"])
+    if cgroup is not None or (work["layers"] and not enters):
         try:
-            return _fork_program(cgroup, work, streams)
+            pid = _fork_program(cgroup, work, streams)
         finally:
             if nothing >= 0:
                 os.close(nothing)
+        if work["layers"]:
+            layers.hold(pid)
+        return pid
     actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in enumerate(streams)]
     actions += [(os.POSIX_SPAWN_OPEN, number, path, flags, 0) for number, path, flags in work["files"]]
+    moved = [_move_above(one) for one in opened]
+    actions += [(os.POSIX_SPAWN_DUP2, *pair) for pair in zip(moved, work["opened"], strict=True)]
     actions += [(os.POSIX_SPAWN_DUP2, source, target) for source, target in work.get("inherits", ())]
     try:
+        if enters:
+            layers.enter(work["layers"], work["cwd"])
         return os.posix_spawn(
             work["path"],
             work["argv"],
@@ -484,12 +500,16 @@ def _spawn_program(
             setsigdef=defaults,
         )
     finally:
-        if nothing >= 0:
-            os.close(nothing)
+        layers.leave()
+        for one in (*moved, *([nothing] if nothing >= 0 else ())):
+            os.close(one)
 
 
-class _LayerError(OSError):
-    """A layer could not be mounted."""
+def _move_above(descriptor: int) -> int:
+    """Returns a copy of a descriptor whose number is none that a program is started with."""
+    import fcntl
+
+    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ABOVE_FILES)
 
 
 def _fork_program(cgroup: Cgroup | None, work: dict[str, Any], streams: list[int]) -> int:
@@ -497,10 +517,8 @@ def _fork_program(cgroup: Cgroup | None, work: dict[str, Any], streams: list[int
 
     The child does little: each page that it writes is copied first. So its signals are reset here.
     """
-    import fcntl
-
     problem, low = os.pipe()
-    report = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _ABOVE_FILES)
+    report = _move_above(low)
     os.close(low)
     changed = [one for one in _find_changed_signals() if one != signal.SIGTERM or not work["ignores_term"]]
     try:
@@ -516,7 +534,7 @@ def _fork_program(cgroup: Cgroup | None, work: dict[str, Any], streams: list[int
                         cgroup.enter()
                     _become_program(work, streams)
                 except OSError as error:
-                    kind = b"layer" if isinstance(error, _LayerError) else b""
+                    kind = b"layer" if isinstance(error, LayerError) else b""
                     os.write(report, b"%d %s" % (error.errno or 0, kind))
                 finally:
                     os._exit(127)
@@ -531,7 +549,7 @@ def _fork_program(cgroup: Cgroup | None, work: dict[str, Any], streams: list[int
     if said:
         os.waitpid(pid, 0)
         number, kind = said.split(b" ")
-        raise (_LayerError if kind else OSError)(int(number), os.strerror(int(number)))
+        raise (LayerError if kind else OSError)(int(number), os.strerror(int(number)))
     return pid
 
 
@@ -557,10 +575,7 @@ def _become_program(work: dict[str, Any], streams: list[int]) -> None:
             os.dup2(opened, number)
             os.close(opened)
     if work["layers"]:  # after the files are open: another user namespace may not open those of Forge
-        try:
-            enter_layers(work["layers"], work["cwd"])
-        except OSError as error:
-            raise _LayerError(*error.args) from None
+        enter_layers(work["layers"], work["cwd"])
     for source, number in work.get("inherits", ()):
         os.dup2(source, number)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
