@@ -31,6 +31,7 @@ bad configuration; 3 waits for a person; 4 a limit was reached; 130 interrupted.
         "demo": "forge.cli.commands.demo",
         "doctor": "forge.cli.commands.doctor",
         "eval": "forge.cli.commands.eval",
+        "import": "forge.cli.commands.import_",
         "init": "forge.cli.commands.init",
         "mcp": "forge.cli.commands.mcp",
         "memory": "forge.cli.commands.memory",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from forge.cli.commands.mcp_servers import add, import_, install, remove
+from forge.cli.commands.mcp_servers import add, install, remove
 from forge.cli.group import CommandGroup
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
@@ -39,7 +39,7 @@ def command() -> None:
     """
 
 
-for _one in (add, import_, install, remove):
+for _one in (add, install, remove):
     command.add_command(_one)
 
 

@@ -1,4 +1,4 @@
-"""`forge mcp add`, `install`, `remove` and `import`: the servers of a project."""
+"""`forge mcp add`, `install` and `remove`: the servers of a project."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -142,7 +141,6 @@ def finish(
     plans: list[ServerPlan],
     *,
     dry_run: bool,
-    left_out: Mapping[str, str] | None = None,
     must_start: bool = False,
 ) -> int:
     """Shows the plans, asks, tries the servers and adds them. Returns the exit code.
@@ -151,7 +149,7 @@ def finish(
     """
     from forge.project.servers.change import add_servers
 
-    report = partial(print_added, options, left_out=left_out)
+    report = partial(print_added, options)
     with refusals():
         results = [describe_plan(plan) for plan in plans]
         if not options.json:
@@ -166,12 +164,8 @@ def finish(
                 report(results, written=False, needs_trust=False)
             return code
 
-        async def try_servers(text: str) -> None:
-            for plan, result in zip(plans, results, strict=True):
-                if not plan.entry.get("disabled"):
-                    result |= await _try_server(options._replace(config=config), plan, text, must_start=must_start)
-
-        changed = asyncio.run(add_servers(config, plans, try_servers))
+        try_all = partial(try_servers, options._replace(config=config), plans, results, must_start=must_start)
+        changed = asyncio.run(add_servers(config, plans, try_all))
     report(results, written=True, needs_trust=changed.needs_trust)
     return 0
 
@@ -207,6 +201,15 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
+async def try_servers(
+    options: Options, plans: Sequence[ServerPlan], results: Sequence[dict[str, Any]], text: str, *, must_start: bool
+) -> None:
+    """Starts each server once with this text of forge.yaml, and puts its tools or its error into the results."""
+    for plan, result in zip(plans, results, strict=True):
+        if not plan.entry.get("disabled"):
+            result |= await _try_server(options, plan, text, must_start=must_start)
+
+
 async def _try_server(options: Options, plan: ServerPlan, text: str, *, must_start: bool) -> dict[str, Any]:
     """Starts a server once, as a run with this text of forge.yaml would, and lists its tools.
 
@@ -235,135 +238,6 @@ async def _try_server(options: Options, plan: ServerPlan, text: str, *, must_sta
 def _join_advice(error: Exception) -> str:
     advice = getattr(error, "suggestion", "")
     return f"{error}{f'. {advice}' if advice else ''}"
-
-
-# `forge mcp import`: takes over the servers of other clients.
-
-
-@click.command("import")
-@click.argument("source", required=False, metavar="[claude-desktop|claude-code|cursor|vscode|FILE]")
-@click.option("--only", metavar="NAME", multiple=True, help="Import only this server; may be repeated.")
-@click.option("--network", metavar="NAME", multiple=True, help="Give this server a network; may be repeated.")
-@click.option(
-    "--sandbox", type=click.Choice(["required", "auto", "off"]), default=None, help="The sandbox of the programs."
-)
-@click.option("--replace", is_flag=True, help="Replace servers of the same names.")
-@click.option("--dry-run", is_flag=True, help="Only show what it would turn on.")
-@with_options("yes", find_config=False, yes="Add without a question.")
-def import_(
-    options: Options,
-    source: str | None,
-    only: tuple[str, ...],
-    network: tuple[str, ...],
-    sandbox: str | None,
-    replace: bool,
-    dry_run: bool,
-) -> int:
-    """Take over the MCP servers of another client.
-
-    Shows the servers that were found and what they would turn on, and asks. Values of secrets are not copied: the entry
-    names a variable that you set. Commands that fetch a package are installed and pinned, as with `forge mcp add`.
-    What cannot be imported is listed with the reason. A server that cannot be started yet, such as one whose variable
-    is not set, is imported all the same, with the reason. Without a source, lists the configurations on this machine.
-
-    \b
-    Examples:
-      forge mcp import                               list what there is
-      forge mcp import claude-desktop --dry-run
-      forge mcp import vscode --only github --network github
-      forge mcp import ./mcp.json --yes
-
-    With --json: {written, needs_trust, servers, left_out: {name: why}}; without a source: {found: [{client, file,
-    servers}]}.
-
-    \b
-    Exit codes: 0 imported                        1 you answered no
-                2 there is nothing to import      3 it needs an answer, but there is no terminal
-    """
-    workspace = Path(workspace_of(options)).absolute()
-    with refusals():
-        if source is None:
-            return _list_found(options, workspace)
-        config = config_of(options)
-        plans, left_out = asyncio.run(_plan_all(source, workspace, config, only, network, sandbox or "", replace))
-        if not plans:
-            raise Refusal("\n".join(["nothing can be imported", *(f"{name}: {why}" for name, why in left_out.items())]))
-    for name, why in left_out.items():
-        click.echo(f"{harmless(name)} is left out: {harmless(why)}", err=True)
-    return finish(options, config, plans, dry_run=dry_run, left_out=left_out)
-
-
-def _list_found(options: Options, workspace: Path) -> int:
-    from forge.project.servers.other_clients import CLIENTS, list_files, read_file
-
-    rows = []
-    for client in CLIENTS:
-        for path in list_files(client, workspace):
-            try:
-                names = sorted(read_file(path, workspace).servers)
-            except ToolError as error:
-                click.echo(harmless(error.message), err=True)
-                continue
-            if names:
-                rows.append({"client": client, "file": str(path), "servers": names})
-    if options.json:
-        click.echo(json.dumps({"found": rows}, ensure_ascii=False))
-        return 0
-    for row in rows:
-        click.echo(f"{row['client']:<15} {harmless(str(row['file']))}: {harmless(', '.join(row['servers']))}")
-    click.echo("Import one with: forge mcp import CLIENT" if rows else "No other client has servers here.", err=True)
-    return 0
-
-
-async def _plan_all(
-    source: str,
-    workspace: Path,
-    config: str,
-    only: tuple[str, ...],
-    network: tuple[str, ...],
-    sandbox: str,
-    replace: bool,
-) -> tuple[list[ServerPlan], dict[str, str]]:
-    """Returns the plans, and the servers that cannot be imported, with the reason."""
-    from forge.project.servers.change import read_servers
-    from forge.project.servers.plan import check_entry, pin_entry
-
-    existing = {} if replace else read_servers(config)
-    plans: dict[str, ServerPlan] = {}
-    left_out: dict[str, str] = {}
-    for plan in _convert_all(source, workspace):
-        if only and plan.name not in only:
-            left_out[plan.name] = "it was not named with --only"
-            continue
-        if plan.name in existing or plan.name in plans:
-            left_out[plan.name] = "there is a server of this name already; use --replace, or rename it"
-            continue
-        entry = dict(plan.entry)
-        if "command" in entry:
-            entry |= {"network": True} if plan.name in network else {}
-            entry |= {"sandbox": sandbox} if sandbox else {}
-        try:
-            check_entry(plan.name, entry)
-            plans[plan.name] = await pin_entry(plan._replace(entry=entry))
-        except ToolError as error:
-            left_out[plan.name] = " ".join(filter(None, (error.message, error.suggestion)))
-    return list(plans.values()), left_out
-
-
-def _convert_all(source: str, workspace: Path) -> list[ServerPlan]:
-    from forge.project.servers.other_clients import CLIENTS, Converter, list_files, read_file
-
-    files = list_files(source, workspace) if source in CLIENTS else [Path(source)]
-    if not files:
-        raise Refusal(f"{source} has no servers on this machine\nName its file: forge mcp import FILE")
-    plans = []
-    for path in files:
-        found = read_file(path, workspace)
-        converter = Converter(workspace, found.inputs)
-        plans += [converter.convert(name, said) for name, said in found.servers.items()]
-    if not plans:
-        raise Refusal(f"{', '.join(map(str, files))}: there are no servers\nName a file with mcpServers or servers.")
-    return plans
 
 
 # Shows planned servers to a person, asks, and prints how it ended.
@@ -433,12 +307,11 @@ def print_added(
     *,
     written: bool,
     needs_trust: bool,
-    left_out: Mapping[str, str] | None = None,
 ) -> None:
-    """Prints what was added, and what to do next. `left_out`: servers that an import found and did not add."""
+    """Prints what was added, and what to do next."""
     if options.json:
-        document: dict[str, Any] = {"written": written, "needs_trust": needs_trust, "servers": list(results)}
-        click.echo(json.dumps(document | ({} if left_out is None else {"left_out": left_out}), ensure_ascii=False))
+        document = {"written": written, "needs_trust": needs_trust, "servers": list(results)}
+        click.echo(json.dumps(document, ensure_ascii=False))
         return
     if not written:
         return

@@ -1,4 +1,4 @@
-"""Adds servers to forge.yaml and its lock, and removes them. Comments and the layout of the rest stay."""
+"""Changes forge.yaml: servers with their lock, rules and other entries. Comments and the layout of the rest stay."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Changed(NamedTuple):
 
 def read_servers(config: str) -> dict[str, Any]:
     """Returns the entries of the servers as they are written; {} without a file. Raises `ToolError`."""
-    document = parse_yaml(_read(config), config) or {}
+    document = parse_yaml(read_config_text(config), config) or {}
     found = document.get(SECTION) if isinstance(document, dict) else None
     return dict(found) if isinstance(found, dict) else {}
 
@@ -44,13 +44,14 @@ def check_free(config: str, names: Sequence[str], *, replace: bool) -> None:
 
 
 async def add_servers(
-    config: str, plans: Sequence[ServerPlan], try_servers: Callable[[str], Awaitable[None]]
+    config: str, plans: Sequence[ServerPlan], try_servers: Callable[[str], Awaitable[None]], text: str | None = None
 ) -> Changed:
     """Installs the pinned packages, tries the servers, then writes all entries.
 
-    `try_servers` gets the text that would be written. Raises `ToolError`, also its own; then the file is unchanged.
+    `try_servers` gets the text that would be written. `text`: what to add the entries to, instead of the file's text.
+    Raises `ToolError`, also its own; then the file is unchanged.
     """
-    text = _read(config)
+    text = read_config_text(config) if text is None else text
     for plan in plans:
         text = put_entry(text, SECTION, plan.name, plan.entry, config)
     locks = read_lock(folder_of(config))
@@ -68,7 +69,7 @@ async def add_servers(
         for integrity in installed:
             remove_program(integrity)
         raise
-    return _write(config, text, locks)
+    return write_config(config, text, locks)
 
 
 def remove_server(config: str, name: str) -> Changed:
@@ -77,10 +78,10 @@ def remove_server(config: str, name: str) -> Changed:
     if name not in servers:
         known = ", ".join(servers) or "none"
         raise ToolError(f"{config} has no server {name[:60]!r}", ErrorKind.NOT_FOUND, f"Its servers: {known}.")
-    text = remove_entry(_read(config), SECTION, name, config)
+    text = remove_entry(read_config_text(config), SECTION, name, config)
     locks = read_lock(folder_of(config))
     gone = locks.pop(name, None)
-    changed = _write(config, text, locks)
+    changed = write_config(config, text, locks)
     if gone is not None and gone.integrity not in {one.integrity for one in locks.values()}:
         remove_program(gone.integrity)
     return changed
@@ -108,17 +109,19 @@ async def install_servers(config: str, names: Sequence[str] = ()) -> list[str]:
     return list(names or pinned)
 
 
-def _read(config: str) -> str:
+def read_config_text(config: str) -> str:
+    """Returns the text of the file; "" without one. Raises `ToolError`."""
     return read_text(config) if os.path.lexists(config) else ""
 
 
-def _write(config: str, text: str, locks: dict[str, LockedProgram]) -> Changed:
-    """Writes the lock, then the file. A file that was trusted as it was is trusted with this change."""
+def write_config(config: str, text: str, locks: dict[str, LockedProgram] | None = None) -> Changed:
+    """Writes the lock, if it changes, then the file. A file that was trusted as it was is trusted with this change."""
     path = Path(os.path.realpath(config))
     is_projects = path.name == "forge.yaml"
     before = trust_state(path.parent).status if is_projects else "none"
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
-    write_lock(folder_of(config), locks)
+    if locks is not None:
+        write_lock(folder_of(config), locks)
     try:
         replace_file(path, text, mode)
     except OSError as error:
@@ -134,6 +137,7 @@ def _write(config: str, text: str, locks: dict[str, LockedProgram]) -> Changed:
 
 
 _PLAIN = re.compile(r"[A-Za-z_./@][\w./@+-]*")
+_PLAIN_LINE = re.compile(r"(?!.*:(?: |$))[A-Za-z]\w* [\w ./*@=+:~-]*[\w/*]", re.ASCII)
 _WORDS = frozenset("true false yes no on off null y n ~".split())  # YAML reads them as other values
 _STEP = "  "
 
@@ -149,6 +153,63 @@ def put_entry(text: str, section: str, name: str, entry: Mapping[str, Any], file
     changed = _add(text, section, name, entry)
     wanted = {**before, section: {**{k: v for k, v in (before.get(section) or {}).items() if k != name}, name: entry}}
     return _checked(changed, wanted, file)
+
+
+def put_value(text: str, path: Sequence[str], value: Any, file: str = "forge.yaml") -> str:
+    """Returns the text with a value for a key of one or two levels that the text does not have yet.
+
+    Raises `ToolError` if the text cannot be changed safely.
+    """
+    before = _read_mapping(text, file)
+    section, *rest = path
+    wanted = {**before, section: {**(before.get(section) or {}), rest[0]: value} if rest else value}
+    lines = _render_value(section, {rest[0]: value} if rest else value, "")
+    if not before.get(section):
+        if section in before:  # `agent:` without a value
+            text = _cut(text, _root(text), section)
+        root = _root(text)
+        if root is not None and root.value and root.flow_style:
+            text = _into_flow(text, root, f"{json.dumps(section)}: {json.dumps(wanted[section])}")
+        else:
+            text = _ended(text) + lines
+        return _checked(text, wanted, file)
+    mapping = _find(_root(text), section)[1]
+    if not rest or not isinstance(mapping.value, list) or isinstance(before[section], list):
+        raise _refuse(file)
+    if mapping.flow_style:
+        return _checked(_into_flow(text, mapping, f"{json.dumps(rest[0])}: {json.dumps(value)}"), wanted, file)
+    at = _end_of_block(text, mapping)
+    indent = " " * mapping.value[0][0].start_mark.column
+    return _checked(_ended(text[:at]) + _render_value(rest[0], value, indent) + text[at:], wanted, file)
+
+
+def add_items(
+    text: str, path: tuple[str, str], items: Sequence[Any], *, first: bool = False, file: str = "forge.yaml"
+) -> str:
+    """Returns the text with more items in a list, at its end or in front. Raises `ToolError` as `put_value` does."""
+    before = _read_mapping(text, file)
+    section, key = path
+    there = (before.get(section) or {}).get(key) if isinstance(before.get(section) or {}, dict) else None
+    if not there:
+        if there is not None:  # an empty list
+            text = remove_entry(text, section, key, file)
+        return put_value(text, path, list(items), file)
+    found = _find(_find(_root(text), section)[1], key)[1]
+    if not isinstance(there, list):
+        raise _refuse(file)
+    wanted = {**before, section: {**before[section], key: [*items, *there] if first else [*there, *items]}}
+    if found.flow_style:
+        at = found.start_mark.index + 1 if first else found.end_mark.index - 1
+        inner = ", ".join(map(_flow, items))
+        ends_in_comma = text[:at].rstrip().endswith(",")
+        changed = f"{inner}, " if first else f"{' ' if ends_in_comma else ', '}{inner}"
+        return _checked(text[:at] + changed + text[at:], wanted, file)
+    lines = "".join(_render_item(one, " " * found.start_mark.column) for one in items)
+    if first:
+        at = text.rfind("\n", 0, found.start_mark.index) + 1
+        return _checked(text[:at] + lines + text[at:], wanted, file)
+    at = _end_of_block(text, found)
+    return _checked(_ended(text[:at]) + lines + text[at:], wanted, file)
 
 
 def remove_entry(text: str, section: str, name: str, file: str = "forge.yaml") -> str:
@@ -269,6 +330,31 @@ def _render(name: str, entry: Mapping[str, Any], indent: str) -> str:
     lines = [f"{indent}{_scalar(name)}:"]
     lines += [f"{indent}{_STEP}{_scalar(key)}: {_flow(value)}" for key, value in entry.items()]
     return "\n".join(lines) + "\n"
+
+
+def _render_value(key: str, value: Any, indent: str) -> str:
+    """Renders a key with its value: lists with a line for each item, mappings with a line for each key."""
+    if isinstance(value, Mapping) and value:
+        inner = "".join(_render_value(name, one, indent + _STEP) for name, one in value.items())
+        return f"{indent}{_scalar(key)}:\n{inner}"
+    if isinstance(value, list) and value:
+        return f"{indent}{_scalar(key)}:\n" + "".join(_render_item(one, indent + _STEP) for one in value)
+    return f"{indent}{_scalar(key)}: {_render_text(value, indent + _STEP)}\n"
+
+
+def _render_item(value: Any, indent: str) -> str:
+    is_plain = isinstance(value, str) and _PLAIN_LINE.fullmatch(value)
+    return f"{indent}- {value if is_plain else _flow(value)}\n"
+
+
+def _render_text(value: Any, indent: str) -> str:
+    """Renders a text of several lines as a block, if the block means exactly the text."""
+    if not isinstance(value, str) or "\n" not in value:
+        return _flow(value)
+    is_plain = all(line.rstrip() == line and (not line or line.isprintable()) for line in value.split("\n"))
+    if not is_plain or value.startswith((" ", "\n")) or value.endswith("\n"):
+        return _flow(value)
+    return "|-\n" + "\n".join(f"{indent}{line}" if line else "" for line in value.split("\n"))
 
 
 def _flow(value: Any) -> str:

@@ -20,8 +20,9 @@ from forge.project.servers.plan import ServerPlan, safe_name
 
 LARGEST_FILE = 16 * 1024 * 1024  # bytes: Claude Code keeps much else in its file
 CLIENTS = ("claude-desktop", "claude-code", "cursor", "vscode")
-_SKIPPED = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
-_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])', re.DOTALL)
+# What has no end goes to the end of the file, so that reading takes linear time.
+_SKIPPED = re.compile(r'("(?:\\.|[^"\\])*(?:"|\Z))|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+_COMMA = re.compile(r'("(?:\\.|[^"\\])*(?:"|\Z))|,(?=\s*[}\]])', re.DOTALL)
 
 
 class ClientFile(NamedTuple):
@@ -52,7 +53,7 @@ def list_files(client: str, workspace: Path, environment: Mapping[str, str] = os
 def read_file(path: Path, workspace: Path) -> ClientFile:
     """Reads a file with servers; comments and trailing commas are fine. Raises `ToolError`."""
     try:
-        document = json.loads(_strip(bounded_text(path, LARGEST_FILE)))
+        document = json.loads(strip_comments(bounded_text(path, LARGEST_FILE)))
     except (Unreadable, ValueError, RecursionError) as error:
         raise ToolError(
             f"{path} cannot be read: {str(error)[:300]}", ErrorKind.USER, "Name a file with MCP servers as JSON."
@@ -81,7 +82,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _strip(text: str) -> str:
+def strip_comments(text: str) -> str:
     """Removes comments and trailing commas outside of strings."""
     plain = _SKIPPED.sub(lambda found: found[1] or " ", text)
     return _COMMA.sub(lambda found: found[1] or "", plain)

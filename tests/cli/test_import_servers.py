@@ -1,4 +1,4 @@
-"""`forge mcp import`: servers of other clients, without their secrets, and nothing dropped in silence."""
+"""`forge import`: servers of other clients, without their secrets, and nothing dropped in silence."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def notes(ended):
 
 def test_vscode_with_comments_inputs_and_variables(here, data, home, workspace):
     write(workspace / ".vscode" / "mcp.json", VSCODE)
-    shown = here("mcp", "import", "vscode", "--dry-run", "--json")
+    shown = here("import", "vscode", "--dry-run", "--json")
     assert shown.code == 0, shown.err
     found = entries(shown)
     assert found["shop"]["args"] == ["-y", "say-server@1.2.3", "--root", "./src"]
@@ -79,7 +79,7 @@ def test_secrets_become_variables_and_their_values_are_nowhere(here, data, home,
     )
     (workspace / "forge.yaml").write_text("# ours\nsandbox: off\n")
     assert here("trust", "--yes").code == 0
-    done = here("mcp", "import", "cursor", "--yes", "--json")
+    done = here("import", "cursor", "--yes", "--json")
     found = entries(done)
     assert found["one"]["args"] == ["s.py", "--api-key=${ONE_API_KEY}", "--token", "${ONE_TOKEN}", "--mode", "fast"]
     assert found["one"]["env"] == {"GITHUB_TOKEN": "${GITHUB_TOKEN}", "MODE": "fast"}
@@ -101,17 +101,16 @@ def test_claude_code_and_claude_desktop_are_found_where_they_are(here, data, hom
     )
     support = home / ("Library/Application Support" if sys.platform == "darwin" else ".config")
     write(support / "Claude" / "claude_desktop_config.json", {"mcpServers": {"My Files!": own, "9": own}})
-    found = here("mcp", "import", "--json").json["found"]
+    found = here("import", "--json").json["found"]
     assert [(one["client"], one["servers"]) for one in found] == [
-        ("claude-desktop", ["9", "My Files!"]),
-        ("claude-code", ["ours"]),
-        ("claude-code", ["here", "mine"]),
+        ("claude-desktop", ["My-Files", "server-9"]),
+        ("claude-code", ["here", "mine", "ours"]),
     ]
-    assert set(entries(here("mcp", "import", "claude-code", "--dry-run", "--json"))) == {"ours", "mine", "here"}
-    desktop = here("mcp", "import", "claude-desktop", "--dry-run", "--json")
+    assert set(entries(here("import", "claude-code", "--dry-run", "--json"))) == {"ours", "mine", "here"}
+    desktop = here("import", "claude-desktop", "--dry-run", "--json")
     assert set(entries(desktop)) == {"My-Files", "server-9"}
     assert any("it is called My Files! there" in note for note in notes(desktop))
-    assert "My Files!" in here("mcp", "import").out
+    assert "My-Files" in here("import").out
 
 
 def test_nothing_is_left_out_without_a_word(here, data, home, workspace, tmp_path_factory):
@@ -134,7 +133,7 @@ def test_nothing_is_left_out_without_a_word(here, data, home, workspace, tmp_pat
             }
         },
     )
-    shown = here("mcp", "import", "theirs.json", "--network", "good", "--dry-run", "--json")
+    shown = here("import", "theirs.json", "--network", "good", "--dry-run", "--json")
     left_out = shown.json["left_out"]
     assert set(left_out) == {"taken", "none", "lost"}
     assert "already" in left_out["taken"]
@@ -145,7 +144,7 @@ def test_nothing_is_left_out_without_a_word(here, data, home, workspace, tmp_pat
     assert found["good"]["roots"] == [{"path": outside, "access": "write"}]
     assert any("allow tool:good__TOOL" in note for note in notes(shown))
     assert any("icon is left out" in note for note in notes(shown))
-    text = here("mcp", "import", "theirs.json", "--dry-run").err
+    text = here("import", "theirs.json", "--dry-run").err
     assert "taken is left out" in text
     assert "opens directory" in text
 
@@ -153,7 +152,7 @@ def test_nothing_is_left_out_without_a_word(here, data, home, workspace, tmp_pat
 @pytest.mark.parametrize("content", ["{", "[]", "{}", '{"mcpServers": []}'])
 def test_a_file_without_servers_is_refused(here, data, home, workspace, content):
     write(workspace / "x.json", content)
-    refused = here("mcp", "import", "x.json", "--yes")
+    refused = here("import", "x.json", "--yes")
     assert refused.code == 2
     assert refused.err
-    assert here("mcp", "import", "cursor").code == 2
+    assert here("import", "cursor").code == 2
