@@ -8,6 +8,7 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
     Callable,
+    Collection,
     Iterable,
     Iterator,
     Mapping,
@@ -146,9 +147,13 @@ class RunSettings(DriveSettings, total=False):
 
     `prepare` is called before each turn and may shorten what the model is shown. `limits`, `options` and
     `wait_for_background` replace the agent's own for this run.
+
+    `not_started` are ids of open calls in the history that never began, such as one that waited for a person when its
+    process ended: they run. Of other open calls nobody knows whether they took effect, and most are refused.
     """
 
     history: list[Message] | Conversation | None
+    not_started: Collection[str]
     session: str
     store: SessionStore | None
     scope: Scope | None
@@ -572,7 +577,12 @@ class Agent(Generic[OutputT, DepsT]):
                 executor,
                 conversation,
                 scope,
-                LoopSettings(id=progress.id, inbox=progress.take, stopped=progress.take_stop),
+                LoopSettings(
+                    id=progress.id,
+                    inbox=progress.take,
+                    stopped=progress.take_stop,
+                    not_started=settings.get("not_started", ()),
+                ),
                 structured=structured,
                 limits=settings.get("limits"),
                 options=given if structured is None else structured.add_format(given),

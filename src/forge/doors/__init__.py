@@ -1,6 +1,7 @@
 """The ways in which people elsewhere talk to a project's agent: editors, chats, front ends.
 
-Every door opens an `OpenSession`: it runs prompts with the project's agent, and a person answers its questions.
+Most open an `OpenSession`: it runs prompts with the project's agent, and a person answers its questions. Front ends share
+one agent: `agui_app`.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from forge.doors.agui import agui_app as agui_app
     from forge.doors.open_session import OpenSession as OpenSession
     from forge.doors.open_session import open_session as open_session
 else:

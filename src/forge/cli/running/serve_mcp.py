@@ -1,4 +1,4 @@
-"""Serves the tools of `forge serve` until the client is gone or a signal arrives."""
+"""Serves the tools of `forge serve`, or its agent, until the client is gone or a signal arrives."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ from forge.core.extras import check_extra
 from forge.mcp.server import ATTEMPT, ElicitingApprover, Offered, serve_http, serve_stdio
 from forge.mcp.server.auth_settings import ResourceAuth
 from forge.models.vendors import provider_for
-from forge.permissions.questions import approve_all
+from forge.permissions.questions import approve_all, nobody
 from forge.project.project import Project
 from forge.project.trust import FoundConfig
 from forge.project.version import version
 
 SHORTEST_TOKEN = 16  # characters
 PATIENCE = 0.5  # seconds for listeners to see the last events
+AGUI = "/agui"
 LOGS = ("mcp", "uvicorn", "anyio")  # names of the packages' loggers
 
 
@@ -52,6 +53,47 @@ def serve(options: Options, flags: dict[str, Any]) -> int:
             run_server = _serve_http if flags["http"] else _serve_stdio
             asyncio.run(_run_until_signal(run_server(agent, project, flags)))
     return 0
+
+
+NOT_OF_AGUI = ("http", "issuer", "resource", "require_scope", "everything", "code_mode", "print_config")
+
+
+def serve_agui(options: Options, flags: dict[str, Any]) -> int:
+    """Serves the agent to front ends."""
+    with refusals():
+        check_extra("agui", "the agent cannot be served to front ends")
+        if named := [f"--{name.replace('_', '-')}" for name in NOT_OF_AGUI if flags[name]]:
+            names = ", ".join(named).replace("everything", "all").replace("code-mode", "code")
+            raise Refusal(f"--agui serves the agent, and {names} belongs to the MCP server\nLeave one of them out.")
+        host = flags["host"]
+        token = _token(flags["token_env"], host, has_issuer=False)
+        project = Project(options.for_project(), report=lambda problem: click.echo(f"forge: {problem}", err=True))
+        agent = project.agent(flags["model"], approve=approve_all if options.yes else nobody)
+        agent.secrets.learn([token])
+        _silence_packages(debug=options.debug)
+        with log_events(agent.activity, project.workspace, flags["audit"], wanted=not flags["no_audit"]):
+            asyncio.run(_run_until_signal(_serve_agui(agent, flags, token)))
+    return 0
+
+
+async def _serve_agui(agent: Agent, flags: dict[str, Any], token: str) -> None:
+    from forge.doors.agui import agui_app
+    from forge.network.serve import serve_app
+
+    host = flags["host"]
+    app = agui_app(agent, token=token, hosts=(host, *flags["allow_host"]), path=AGUI)
+    with _open_socket(host, flags["port"]) as listening:
+        url = _url(host, listening.getsockname()[1], AGUI)
+
+        def ready() -> None:
+            click.echo(f"forge: serving the agent at {url}", err=True)
+            if flags["token_env"] is None:
+                click.echo(f"forge: front ends send the header Authorization: Bearer {token}", err=True)
+            if not _is_loopback(host):
+                click.echo("forge: anyone who reaches this address can try tokens, and there is no TLS", err=True)
+
+        async with app:
+            await serve_app(app, listening, ready, lifespan="off")
 
 
 def print_config(options: Options, flags: dict[str, Any]) -> int:
@@ -237,8 +279,8 @@ def _open_socket(host: str, port: int) -> Iterator[socket.socket]:
         yield listening
 
 
-def _url(host: str, port: int) -> str:
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}/mcp"
+def _url(host: str, port: int, path: str = "/mcp") -> str:
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"
 
 
 def _is_loopback(host: str) -> bool:

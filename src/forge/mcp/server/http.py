@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import hmac
-import ipaddress
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from socket import socket
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from mcp.server.transport_security import TransportSecuritySettings
 
 from forge.mcp.server.handlers import make_server
+from forge.network.request_guard import RequestGuard, host_of_origin
 from forge.network.serve import serve_app
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Send
-    from starlette.types import Scope as Request
+    from starlette.types import ASGIApp
 
-    from forge.mcp.server.auth import ResourceGuard
     from forge.mcp.server.auth_settings import ResourceAuth
     from forge.mcp.server.offer import Offer
 
@@ -29,9 +23,6 @@ PATH = "/mcp"
 MAX_BODY = 8 * 1024 * 1024  # bytes of a request
 MOST_SESSIONS = 100  # connections of clients with a handshake
 IDLE = 30 * 60.0  # seconds after which an idle connection is closed
-EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - a person may choose to listen on these
-MOST_DRAINED = 64 * 1024  # bytes of a refused body
-DRAINING = 1.0  # seconds to read a refused body
 
 
 def app(offer: Offer, token: str, hosts: Collection[str] = (), auth: ResourceAuth | None = None) -> ASGIApp:
@@ -59,7 +50,7 @@ def app(offer: Offer, token: str, hosts: Collection[str] = (), auth: ResourceAut
     from forge.mcp.server.auth import ResourceGuard  # needed only with an issuer
 
     guard = ResourceGuard(auth, lambda name: offer.registry.find(name).spec, MAX_BODY)
-    return RequestGuard(unguarded, token, (*hosts, _origin_of(auth.resource)), guard)
+    return RequestGuard(unguarded, token, (*hosts, host_of_origin(auth.resource)), guard)
 
 
 async def serve(
@@ -72,108 +63,3 @@ async def serve(
 ) -> None:
     """Serves until this is cancelled; then everything ends within a few seconds."""
     await serve_app(app(offer, token, hosts, auth), listening, ready, lifespan="on")
-
-
-class RequestGuard:
-    """Refuses unauthorised requests before their body is read. `resource` checks the tokens of an issuer."""
-
-    def __init__(
-        self, inside: ASGIApp, token: str, hosts: Collection[str] = (), resource: ResourceGuard | None = None
-    ) -> None:
-        self.inside = inside
-        self.token = token.encode()
-        self.hosts = frozenset(host.lower() for host in hosts)
-        self.resource = resource
-        # an IP address as host is safe: DNS rebinding needs a name
-        self.any_address = not self.hosts.isdisjoint(EVERYWHERE)
-
-    async def __call__(self, scope: Request, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self.inside(scope, receive, send)
-        elif scope["type"] == "http":
-            found: dict[bytes, list[bytes]] = {}
-            for name, value in scope["headers"]:
-                found.setdefault(name.lower(), []).append(value)
-            refusal = self._check_host(found)
-            if refusal is None and self.resource is not None and self.resource.is_metadata(scope):
-                await self.resource.send_metadata(send)
-                return
-            refusal = refusal or await self._check_token(scope, found)
-            if refusal is None and self.resource is not None:
-                refusal, receive = await self.resource.check_body(scope, receive)
-            if refusal is None:
-                await self.inside(scope, receive, send)
-            else:
-                await _drain(receive)
-                await _refuse(send, *refusal)
-
-    def _check_host(self, found: dict[bytes, list[bytes]]) -> tuple[int, str, str] | None:
-        """Returns a refusal of a foreign host or origin. This comes first, against DNS rebinding by web pages."""
-        host = found.get(b"host", [])
-        host_name = _host_of(host[0].decode("latin-1")) if len(host) == 1 else ""
-        if not (self._is_ours(host_name) or (self.any_address and _address(host_name) is not None)):
-            return 421, "This Host header is not allowed.", ""
-        if any(not self._is_ours(_origin_of(one.decode("latin-1"))) for one in found.get(b"origin", [])):
-            return 403, "This Origin is not allowed.", ""
-        return None
-
-    async def _check_token(self, scope: Request, found: dict[bytes, list[bytes]]) -> tuple[int, str, str] | None:
-        authorization = found.get(b"authorization", [])
-        scheme, _, token = authorization[0].partition(b" ") if len(authorization) == 1 else (b"", b"", b"")
-        given = token.strip() if scheme.lower() == b"bearer" else b""
-        if self.token and hmac.compare_digest(given, self.token):
-            return None
-        if self.resource is not None:
-            return await self.resource.authorize(scope, given.decode("latin-1"))
-        return 401, "Send the header `Authorization: Bearer TOKEN` with this server's token.", "Bearer"
-
-    def _is_ours(self, host: str) -> bool:
-        return host == "localhost" or host in self.hosts or _is_loopback(host)
-
-
-async def _drain(receive: Receive) -> None:
-    """Reads a short body: with an unread body the connection breaks and the answer is lost."""
-    left = MOST_DRAINED
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(DRAINING):
-            while left > 0:
-                message = await receive()
-                left -= len(message.get("body", b"")) or 1
-                if message["type"] != "http.request" or not message.get("more_body", False):
-                    return
-
-
-def _host_of(header: str) -> str:
-    """Returns the name or address in `name:port` or `[address]:port`."""
-    try:
-        return (urlsplit(f"//{header}").hostname or "").lower()
-    except ValueError:
-        return ""
-
-
-def _origin_of(header: str) -> str:
-    try:
-        parts = urlsplit(header)
-        return (parts.hostname or "").lower() if parts.scheme in ("http", "https") else ""
-    except ValueError:
-        return ""
-
-
-def _is_loopback(host: str) -> bool:
-    address = _address(host)
-    return address is not None and address.is_loopback
-
-
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None
-
-
-async def _refuse(send: Send, status: int, message: str, challenge: str) -> None:
-    body = message.encode()
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
-    headers += [(b"www-authenticate", challenge.encode())] if challenge else []
-    await send({"type": "http.response.start", "status": status, "headers": [*headers, (b"connection", b"close")]})
-    await send({"type": "http.response.body", "body": body})
