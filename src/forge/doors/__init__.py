@@ -1,7 +1,7 @@
 """The ways in which people elsewhere talk to a project's agent: editors, chats, front ends.
 
-Most open an `OpenSession`: it runs prompts with the project's agent, and a person answers its questions. Front ends share
-one agent: `agui_app`.
+Most open an `OpenSession`: it runs prompts with the project's agent, and a person answers its questions. Front ends
+share one agent: `agui_app`.
 """
 
 from __future__ import annotations
