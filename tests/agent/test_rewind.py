@@ -26,10 +26,13 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import Message
 from forge.events import Event, SessionRewound
 from forge.pipeline import standard_steps
+from forge.process.running.trial import find_trial
+from forge.process.sandbox import Confinement
 from forge.tools.bash import Bash
 from forge.tools.todo import TodoWrite
 from forge.workspace.changes.commit import recover
 from forge.workspace.history.undo import UndoLog
+from forge.workspace.trial import find_places
 
 CALLS = ("open", "write", "rename", "link", "mkdir", "rmdir", "fchmod", "unlink", "close")
 
@@ -328,6 +331,36 @@ def test_an_image_over_the_limit_is_named_and_the_file_stays(desk):
     done = desk.rewind(0)
     assert done.left == ('"large": stays as it is, since its old content was dropped to make room for later changes',)
     assert {name: value[1] for name, value in tree(desk.workspace).items()} == {"small": b"old"}
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("rm -r was_folder && echo now >was_folder", {"was_folder", "was_folder/inside"}),
+        ("rm -r was_folder && ln -s other was_folder", {"was_folder", "was_folder/inside"}),
+        ("rm was_file && mkdir was_file && echo x >was_file/new", {"was_file", "was_file/new"}),
+        ("rm was_file && ln -s other was_file", set()),
+    ],
+)
+def test_a_path_that_became_a_folder_or_was_one_is_named_and_stays(tmp_path, line, named):
+    if not (tier := find_trial(Confinement(workspace=tmp_path, sandbox="auto"), find_places([tmp_path]))).how:
+        pytest.skip(f"NOT TESTED: no trial is possible here: {tier.problem}")
+    for name in ("was_folder/inside", "was_file", "other"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"old {name}")
+    desk = Desk(tmp_path)
+    desk.run("Do it.", [ToolCall("bash", {"command": f"{line} && echo 2 >other"})], trial="always")
+    applied = tree(tmp_path)
+    assert applied != desk.trees[0]
+    done = desk.rewind(0)
+    found = {one.split('"')[1]: one for one in done.left}
+    assert set(found) == named, done.left
+    assert all("changed between a folder and a file or link" in one for one in done.left)
+    back, then = tree(tmp_path), desk.trees[0]
+    assert {name: back.get(name) for name in named} == {name: applied.get(name) for name in named}
+    assert {name: one for name, one in back.items() if name not in named} == {
+        name: one for name, one in then.items() if name not in named
+    }
 
 
 def test_what_a_rule_denies_is_not_written(desk):

@@ -144,6 +144,18 @@ async def test_what_was_applied_can_be_undone(workspace: Path) -> None:
     layer.discard()
 
 
+async def test_an_old_content_of_up_to_the_limit_of_a_session_comes_back(workspace: Path) -> None:
+    state = SessionState(workspace)
+    (workspace / "large").write_bytes(os.urandom(20 * 1024 * 1024))
+    before = (workspace / "large").read_bytes()
+    layer, _, _ = await try_line(workspace, "echo new >large")
+    with track_call(TrackedCall(state, "s", "t", "call_1", "bash")):
+        layer.apply()
+    (change,) = state.undo.plan("s", call_id="call_1")
+    assert change.after == before
+    layer.discard()
+
+
 async def test_a_layer_can_wait_for_an_answer(workspace: Path) -> None:
     layer, effects, _ = await try_line(workspace, "echo x >new")
     layer.keep(line="echo x >new")

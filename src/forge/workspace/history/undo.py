@@ -267,6 +267,11 @@ class UndoFile:
     def is_made_folder(self) -> bool:
         return self.after == FOLDER and not self.before
 
+    @property
+    def is_retyped(self) -> bool:
+        """True if a folder became something else, or something else a folder: that is not restored."""
+        return (self.before == FOLDER) != (self.after == FOLDER) and bool(self.before and self.after)
+
 
 @dataclass(frozen=True, slots=True)
 class UndoEntry:
@@ -515,6 +520,7 @@ class UndoLog:
         found: dict[Path, _FileState] = {}
         conflicts: dict[str, ToolError] = {}
         lost: dict[str, str] = {}
+        retyped: dict[Path, str] = {}
         for entry in entries:
             if entry.problem:
                 raise ToolError(
@@ -523,8 +529,12 @@ class UndoLog:
                     ErrorKind.PERMISSION,
                     "Undo other calls one by one with call_id, or restore the files by other means.",
                 )
+            retyped |= {one.location.path: one.shown for one in entry.files if one.is_retyped}
             for file in reversed(entry.files):
                 if file.shown in conflicts or file.shown in lost:
+                    continue
+                if why := _explain_retyped(file, retyped):
+                    lost[file.shown] = why
                     continue
                 now = found.get(file.location.path) or found.setdefault(file.location.path, _read_state(file.location))
                 if now.is_before(file):
@@ -646,6 +656,16 @@ class UndoLog:
             ErrorKind.USER,
             f"{hint}.",
         )
+
+
+def _explain_retyped(file: UndoFile, retyped: Mapping[Path, str]) -> str:
+    """Returns why a path is not restored that became a folder, or was one, or lies in such a path; "" for others."""
+    path = file.location.path
+    for one in (path, *path.parents) if retyped else ():
+        if one in retyped:
+            what = "it" if one == path else f"{quote_path(retyped[one])}, in which it is or was,"
+            return f"{what} changed between a folder and a file or link"
+    return ""
 
 
 def _diff_since(shown: str, then: bytes | str | None, now: bytes | None) -> str:
@@ -776,8 +796,11 @@ def _describe_side(change: Change, state: str, *, new: bool) -> PathState | None
 
 
 def _before(change: Change) -> str:
-    if change.folder:
+    replaced = change.status if change.folder in ("", "make") else None
+    if change.folder and replaced is None:
         return NOTHING if change.folder == "make" else FOLDER
+    if replaced is not None and stat.S_ISDIR(replaced.st_mode):
+        return FOLDER
     if change.had_link:
         return f"{LINK}{change.link}"
     if change.before_digest is not None:

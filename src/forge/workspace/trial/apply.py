@@ -18,6 +18,7 @@ from forge.workspace.changes.commit import Change, commit, lock_directories
 from forge.workspace.changes.journal import identity, walk_statuses
 from forge.workspace.effects import Effects
 from forge.workspace.history.tracking import current_call
+from forge.workspace.history.undo import CAP
 from forge.workspace.paths import Location, quote_path
 from forge.workspace.paths.digest import Digest
 from forge.workspace.paths.open import open_file
@@ -33,8 +34,6 @@ from forge.workspace.trial.scan import (
 )
 
 MOST_NAMED = 5  # paths in a message
-LARGEST_IMAGE = 16 * 1024 * 1024  # bytes of an old content that can be undone, and
-ALL_IMAGES = 64 * 1024 * 1024  # of all contents of one application
 _LINKED = 1024 * 1024  # bytes of a file that is moved by a hard link instead of a copy
 _SYNCED_ONE_BY_ONE = 100  # files; more are synced together, with everything on the disk
 _PIECE = 1024 * 1024
@@ -204,7 +203,7 @@ class Application:
 
 def _list_history(nodes: Sequence[Node]) -> Iterator[Change]:
     """Yields the changes of each file, link and folder, for the undo log. Contents over the limits are left out."""
-    left = ALL_IMAGES
+    left = CAP
     for node in nodes:
         effect = node.effect
         assert effect is not None
@@ -222,7 +221,7 @@ def _list_history(nodes: Sequence[Node]) -> Iterator[Change]:
             link, new_link = new_link, None
         old = new = old_digest = new_digest = None
         if before is not None and old_type == "file":
-            if before.size <= min(LARGEST_IMAGE, left):
+            if before.size <= left:
                 left -= before.size
                 with open(open_file(node.location), "rb") as file:
                     old = file.read()
@@ -232,6 +231,9 @@ def _list_history(nodes: Sequence[Node]) -> Iterator[Change]:
             new, new_digest = b"", _digest_file(open_source(node.source))
         elif new_type:
             new = b""
+        if new_type == "folder":  # the undo log names it, and does not restore it
+            yield Change(node.location, old, None, mode, link, status, old_digest, folder="make")
+            continue
         yield Change(
             node.location,
             old,
