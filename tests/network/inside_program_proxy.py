@@ -7,10 +7,11 @@ which questions were asked, and which servers were reached.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,15 @@ for place in places:
     if wanted in content:
         print("FOUND", place)
 print("looked at", looked > 20)
+"""
+HOLDER = """
+import os, ssl, sys, urllib.request
+asked = urllib.request.Request("https://secret.test/a", headers={"Authorization": "Bearer " + os.environ["API_TOKEN"]})
+answers = [urllib.request.urlopen(asked) for _ in range(3)]
+said = [one.read() for one in answers]
+print(b"authorization" in said[0].lower(), flush=True)
+open("ready", "w").close()  # both wait for each other
+open("go").close()
 """
 MANY_HOSTS = """
 import socket
@@ -149,6 +159,50 @@ def say_about_the_network(decision: Decision) -> Policy:
     return lambda request: decision if request.permission == "network" else Decision.ALLOW
 
 
+def find_in_memory(marker: bytes, wanted: Sequence[bytes]) -> dict[str, Any]:
+    """Looks through the memory of all processes of the sandbox in which a process has `marker` in its environment."""
+    numbers = [one for one in os.listdir("/proc") if one.isdigit()]
+    spaces = {"self": read_link("/proc/self/ns/pid")} | {one: read_link(f"/proc/{one}/ns/pid") for one in numbers}
+    inside = {spaces[one] for one in numbers if marker in read_bytes(f"/proc/{one}/environ")} - {spaces["self"]}
+    searched = [one for one in numbers if spaces[one] in inside]
+    parents = [read_bytes(f"/proc/{one}/stat").rpartition(b")")[2].split()[1].decode() for one in searched]
+    searched += [one for one in {*parents} - {*searched} if read_bytes(f"/proc/{one}/comm") == b"bwrap\n"]
+    found: dict[str, Any] = {"processes": [read_bytes(f"/proc/{one}/comm").decode().strip() for one in searched]}
+    found |= {"bytes": 0, "unread": 0, "marked": 0, "found": []}
+    for number in searched:
+        for line in read_bytes(f"/proc/{number}/maps").decode().splitlines():
+            span, rights, *_ = line.split()
+            if rights[0] != "r" or line.endswith(("[vvar]", "[vsyscall]", "[vvar_vclock]")):
+                continue
+            begin, end = (int(one, 16) for one in span.split("-"))
+            try:
+                with open(f"/proc/{number}/mem", "rb", buffering=0) as memory:
+                    memory.seek(begin)
+                    content = memory.read(end - begin)
+            except OSError:
+                found["unread"] += 1
+                continue
+            found["unread"] += len(content) < end - begin
+            found["bytes"] += len(content)
+            found["marked"] += marker in content
+            found["found"] += [f"{line} {one!r}" for one in wanted if one in content]
+    return found
+
+
+def read_bytes(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError:  # it ended, or is another user's
+        return b""
+
+
+def read_link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
 class Bench:
     """Runs lines behind the gate, with a person who answers by the host; or as `answer` says.
 
@@ -188,7 +242,7 @@ class Bench:
     async def look(self, arguments: dict[str, Any]) -> ToolResult:
         return await self.executor.execute(ToolCall("bash_output", arguments), self.scope)
 
-    async def run(self, name: str, line: str, **arguments: Any) -> None:
+    async def run(self, name: str, line: str, searching: Awaitable[Any] | None = None, **arguments: Any) -> None:
         world.hits.clear()
         self.asked.clear()
         result = await self.executor.execute(ToolCall("bash", {"command": line, **arguments}), self.scope)
@@ -200,8 +254,28 @@ class Bench:
             result = await self.look({**asked, "since": 0})
         said = {"output": data.get("output", result.for_llm), "told": result.for_llm, "exit": data.get("exit_code")}
         seen = {"network": data.get("network", []), "asked": list(self.asked), "hits": dict(world.hits)}
-        sys.stdout.write(json.dumps({"name": name, **said, **seen}) + "\n")
+        memory = {"memory": await searching} if searching is not None else {}
+        sys.stdout.write(json.dumps({"name": name, **said, **seen, **memory}) + "\n")
         sys.stdout.flush()
+
+
+async def search_memory(name: str, bench: Bench, workspace: Path, line: str, marker: str) -> None:
+    """Runs a line that waits in the middle, after its requests; meanwhile the memory of its sandbox is searched."""
+    for fifo in ("ready", "go"):
+        os.mkfifo(workspace / fifo)
+
+    def search() -> dict[str, Any]:
+        (workspace / "ready").read_bytes()
+        value = SECRET.encode()
+        try:
+            return find_in_memory(marker.encode(), [value, value[::-1], base64.b64encode(value), value.hex().encode()])
+        finally:
+            (workspace / "go").write_bytes(b"")
+
+    searching = asyncio.get_running_loop().run_in_executor(None, search)
+    await bench.run(name, line, searching=searching)
+    for fifo in ("ready", "go"):
+        (workspace / fifo).unlink()
 
 
 async def scenarios(folder: Path) -> None:
@@ -252,6 +326,11 @@ async def scenarios(folder: Path) -> None:
     for yes in (False, True):
         unconfined = Bench(workspace, Egress(), only_allows, Answer.ONCE if yes else None, sandbox="off")
         await unconfined.run(f"no sandbox, only allows, {yes}", f"{curl} https://denied.test/a")
+    about_commands = Bench(workspace, Egress(), ("allow tool:bash curl *",), sandbox="off")
+    await about_commands.run("no sandbox, a rule about commands", f"{curl} https://denied.test/a")
+    open_commands = Bench(workspace, Egress(), ("allow execute", "deny tool:bash rm *"), network=True)
+    straight = f"{curl} --noproxy '*' --resolve denied.test:8444:{world.OTHER} https://denied.test:8444/a"
+    await open_commands.run("opened, a rule about commands", straight)
     nothing_said = Bench(workspace, Egress(), ("allow execute",), sandbox="off")
     await nothing_said.run("no sandbox, no rule", f"{curl} https://denied.test/a")
     uninspected = Bench(workspace, Egress(inspect=True), ("allow execute",), sandbox="off")
@@ -314,6 +393,14 @@ async def scenarios(folder: Path) -> None:
         basic = f'{curl} -u "me:${name}" https://secret.test/a -o /dev/null -D /dev/null'
         await both.run(f"two secrets, {name}", f"{named} | grep -a ^authorization: | {show}; {basic}")
     await both.run("two secrets, none", f"{curl} https://secret.test/a | grep -a ^authorization: | {show}")
+    (workspace / "holder.py").write_text(HOLDER)
+    await search_memory("memory", holding, workspace, "python3 holder.py; sleep 0", kept.placeholder)
+    given = Bench(workspace, Egress(secrets=(kept,)), env_passthrough=("GIVEN_TOKEN",))
+    os.environ["GIVEN_TOKEN"] = SECRET
+    await search_memory(
+        "memory of a program that was given it", given, workspace, "python3 holder.py", kept.placeholder
+    )
+    del os.environ["GIVEN_TOKEN"]
     (workspace / "search.py").write_text(SEARCH)
     await holding.run("search", f"{curl} {bearer} https://secret.test/a -o answer; python3 search.py")
 

@@ -202,6 +202,12 @@ def test_without_a_sandbox_a_line_asks_where_rules_only_allow_some_hosts(came):
     assert "the rules about hosts cannot be enforced" in came["no sandbox, only allows, False"]["told"]
 
 
+def test_a_rule_about_the_commands_of_a_tool_is_about_no_hosts(came):
+    assert came["no sandbox, a rule about commands"]["hits"] == {f"{OTHER}:443": 1}
+    assert came["no sandbox, a rule about commands"]["asked"] == []
+    assert came["opened, a rule about commands"]["hits"] == {f"{OTHER}:8444": 1}
+
+
 def test_without_a_sandbox_nothing_that_should_be_inspected_goes_out_unasked(came):
     assert len(came["no sandbox, inspect"]["asked"]) == 1
     assert came["no sandbox, inspect"]["hits"] == {}
@@ -288,6 +294,22 @@ def test_a_secret_is_sent_and_never_seen(came, name):
     assert SECRET[:12] not in json.dumps(found)
     assert name == "search" or "authorization: B" in found["output"]  # the server saw one, and sent it back
     assert name != "search" or ("FOUND" not in found["output"] and "looked at True" in found["output"])
+
+
+def test_no_memory_of_the_sandbox_holds_the_secret_while_the_program_uses_it(came):
+    found = came["memory"]
+    assert found["output"].strip() == "True"
+    assert sum(found["hits"].values()) == 3
+    memory = found["memory"]
+    assert {"bwrap", "bash", "python3"} <= set(memory["processes"])
+    assert memory["bytes"] > 10_000_000
+    assert memory["unread"] == 0
+    assert memory["marked"] >= 2  # the placeholder is there
+    assert memory["found"] == []
+
+
+def test_a_secret_that_a_program_is_given_is_found_in_its_memory(came):
+    assert came["memory of a program that was given it"]["memory"]["found"] != []
 
 
 @pytest.mark.parametrize(("name", "sent"), [("READS", "reads"), ("WRITES", "writes"), ("none", "reads")])

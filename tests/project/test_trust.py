@@ -135,6 +135,40 @@ def test_an_entry_without_its_text_counts_while_the_file_is_the_same_and_stops_e
     assert load_configuration(None, project).sandbox == "landlock"
 
 
+def _accept_before_hosts_of_programs(project: Path, rule: str) -> None:
+    (project / "forge.yaml").write_text(f"permissions:\n  rules:\n    - {rule}\n    - deny execute rm *\n")
+    store = trust.accept(project)
+    entries = json.loads(store.read_text())
+    assert entries["projects"][str(project)].pop("meaning") == 2
+    store.write_text(json.dumps(entries))
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "allow network packages.example.com",
+        "Allow  network *",
+        '"allow * packages.example.com"',
+        "allow tool:bash *.example.com",
+        "{action: allow, permission: network, target: packages.example.com}",
+        "{action: allow, tool: bash, target: packages.example.com}",
+    ],
+)
+def test_rules_that_now_open_hosts_to_programs_are_asked_about_again(project, rule):
+    _accept_before_hosts_of_programs(project, rule)
+    assert trust.trust_state(project).status == "unknown"
+    with pytest.raises(ToolError, match="now hold for programs, too"):
+        load_configuration(None, project)  # without its rules nothing runs: one of them denies something
+    trust.accept(project)
+    assert trust.is_trusted(project)
+
+
+@pytest.mark.parametrize("rule", ["allow network", "deny network evil.example", "allow tool:bash git *", "allow read"])
+def test_rules_that_open_no_more_than_before_stay_trusted(project, rule):
+    _accept_before_hosts_of_programs(project, rule)
+    assert trust.is_trusted(project)
+
+
 def test_that_a_file_is_gone_can_be_accepted(project):
     trust.accept(project)
     (project / "forge.yaml").unlink()

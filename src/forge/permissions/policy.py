@@ -113,12 +113,12 @@ class Rules:
     def decisions_about_targets(self, spec: ToolSpec, permission: Permission, scope: Scope) -> set[Decision]:
         """Returns the decisions of the rules that name a target of this permission, for the tool and this caller."""
         mine = self._rules_about(spec, permission).all_rules()
-        return {rule.decision for rule in mine if rule.target and rule.is_for(scope)}
+        return {rule.decision for rule in mine if rule.may_target(permission) and rule.is_for(scope)}
 
     def restricts(self, spec: ToolSpec, permission: Permission, scope: Scope) -> bool:
         """Returns whether rules deny this permission to the tool, or ask about it: for some target, or for all."""
         mine = [rule for rule in self._rules_about(spec, permission).all_rules() if rule.is_for(scope)]
-        about = [rule for rule in mine if rule.target or rule.permission is permission]  # not `ask tool:NAME`
+        about = [rule for rule in mine if rule.may_target(permission) or rule.permission is permission]
         return any(rule.decision is not Decision.ALLOW for rule in about)
 
     def all_rules(self) -> list[Rule]:

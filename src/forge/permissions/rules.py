@@ -108,6 +108,13 @@ class Rule:
             return False  # `tool:*` means the tools that do things
         return any(self._names(name) for name in (spec.name, *spec.aliases))
 
+    def may_target(self, permission: Permission) -> bool:
+        """Returns whether its target may be one of this permission: that of `allow tool:bash git *` is no host."""
+        if not self.target or self.permission is permission or permission is not Permission.NETWORK:
+            return bool(self.target)
+        is_word = bool(self.tool) and not any(one in self.target for one in ".:*")  # a command of the tool
+        return not is_word and not any(map(str.isspace, self.target))
+
     def is_for(self, scope: Scope) -> bool:
         """Returns whether the rule is about this caller."""
         if not (self.agent or self.user or self.channel):

@@ -23,7 +23,10 @@ from forge.workspace.state import data_file, replace_file
 NAME = "forge.yaml"
 STORE = "trust.json"
 MEANING = 2  # of what is trusted: since 2, `allow network HOST` also opens that host for programs
-_ALLOWS_HOST = re.compile(r"(?i)\ballow[ \t]+network[ \t]+[^\s#'\"]|permission['\"]?\s*:\s*['\"]?network")
+_ALLOWS_HOST = re.compile(
+    r"(?i)\ballow\s+network\s+[^\s#'\"-]|permission['\"]?\s*:\s*['\"]?network"
+    r"|\ballow\s+(?:\*|tool:\S+)\s+[^\s#'\"]*[.:*]|target['\"]?\s*:\s*['\"]?[^\s'\"]*[.:*]"
+)
 MOST_PROJECTS = 200  # projects whose text is stored; older ones keep the digest, so that a change is noticed
 MOST_NAMED = 20_000  # projects that are remembered
 LARGEST_STORE = 128 * 1024 * 1024  # bytes of the store; a text has at most 256 KiB, twice that as JSON
@@ -40,7 +43,7 @@ class Standing(NamedTuple):
 
     `none`: it has no `forge.yaml`. `new`: its file was never trusted, and is not used. `trusted`, `changed` and
     `gone`: a text was trusted and is in force; the file has this text, another one, or is gone.
-    `unknown`: a text was or may have been trusted, and cannot be read: nothing may run.
+    `unknown`: a text was or may have been trusted, and cannot be read, or has another meaning now: nothing may run.
     """
 
     status: Literal["none", "trusted", "new", "changed", "gone", "unknown"]
@@ -71,7 +74,7 @@ def trust_state(workspace: str | os.PathLike[str], environment: Mapping[str, str
         return Standing("unknown", path, text, problem=message)
     if entry.get("meaning", 1) < MEANING and _ALLOWS_HOST.search(accepted_text):
         message = "its rules about hosts now hold for programs, too, which they did not when you trusted it"
-        return Standing("new" if there else "none", path, text, problem=message)
+        return Standing("unknown", path, text, problem=message)
     if not there:
         return Standing("gone", path, before=accepted_text)
     same = not problem and accepted_text == text
