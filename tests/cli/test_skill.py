@@ -14,7 +14,7 @@ from forge.project.assemble.access import project_scope
 from forge.project.config import load_configuration
 from forge.skills.catalog import Catalog
 
-GOOD = "---\nname: deploy\ndescription: Deploys it.\ntags: [ops]\n---\n# Deploying\n\nStep by step.\n"
+GOOD = "---\nname: deploy\ndescription: Deploys it.\nmetadata:\n  tags: ops\n---\n# Deploying\n\nStep by step.\n"
 LACKING = "---\ndescription: Lacks.\nmetadata: {forge: {requires: {bins: [no-such-program]}}}\n---\n"
 
 

@@ -16,20 +16,14 @@ from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.files import find_status
 from forge.skills.skill import Skill, one_line, read_skill_file
+from forge.skills.standard import FILES, is_standard_name
 from forge.workspace.paths import Location, PathValidator
 from forge.workspace.paths.open import open_directory
 
-FILE = "SKILL.md"
 BUILT_IN = Path(__file__).parent / "builtin"
 MOST_ENTRIES = 1_000  # entries of a folder that are read
 MOST_SHOWN = 200  # skills in a prompt
 LONGEST_LINE = 400  # characters of a skill in a prompt, about a hundred tokens
-
-_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
-
-
-def is_skill_name(name: str) -> bool:
-    return _NAME.fullmatch(name) is not None
 
 
 class SkillProblem(NamedTuple):
@@ -92,14 +86,14 @@ class Catalog:
         """Returns a skill by name. Raises `ToolError`, which lists the known names."""
         if found := self.skills.get(name):
             return found
-        if not is_skill_name(name):
+        if not is_standard_name(name):
             raise ToolError(
                 f"{name[:80]!r} cannot be the name of a skill",
                 ErrorKind.SECURITY if re.search(r"[/\\]|\.\.|\0", name) else ErrorKind.NOT_FOUND,
                 f"Use lower-case letters, digits and dashes. {self._suggest_names(name)}",
             )
         for problem in self.problems:
-            if problem.path.endswith((f"/{name}/{FILE}", f"/{name}.md")):
+            if problem.path.endswith((*(f"/{name}/{one}" for one in FILES), f"/{name}.md")):
                 message = f"the skill {name!r} cannot be used: {problem.why}"
                 raise ToolError(message, ErrorKind.CONFIG, f"The person must fix {problem.path}.")
         raise ToolError(f"there is no skill {name!r}", ErrorKind.NOT_FOUND, self._suggest_names(name))
@@ -151,7 +145,7 @@ class Catalog:
             raise ToolError(
                 f"{found[entry.name].location.shown} already is a skill with that name", ErrorKind.CONFIG, "Rename one"
             )
-        if not entry.folder and not is_skill_name(entry.name) and entry.name.upper() == entry.name:
+        if not entry.folder and not is_standard_name(entry.name) and entry.name.upper() == entry.name:
             return None  # README.md
         skill = read_skill_file(
             entry.name,
@@ -160,7 +154,7 @@ class Catalog:
             is_built_in=is_built_in,
             writable=[root.path for root in PathValidator.of(self.scope).roots if root.writable],
         )
-        if skill is not None and not is_skill_name(entry.name):
+        if skill is not None and not is_standard_name(entry.name):
             raise ToolError(
                 f"{entry.name[:80]!r} cannot be the name of a skill",
                 ErrorKind.CONFIG,
@@ -188,8 +182,9 @@ def _list_entries(paths: PathValidator, folder: str) -> Iterator[_SkillEntry]:
         for name in names:
             status = find_status(descriptor, name)
             if status is not None and stat.S_ISDIR(status.st_mode):
-                if find_status(descriptor, f"{name}/{FILE}") is not None:
-                    yield _SkillEntry(name, f"{prefix}{name}/{FILE}", f"{prefix}{name}")
+                file = next((one for one in FILES if find_status(descriptor, f"{name}/{one}") is not None), None)
+                if file is not None:
+                    yield _SkillEntry(name, f"{prefix}{name}/{file}", f"{prefix}{name}")
             elif name.endswith(".md"):
                 yield _SkillEntry(name.removesuffix(".md"), f"{prefix}{name}", "")
     finally:

@@ -95,6 +95,11 @@ def read_skill_file(
 
 def read_text(location: Location) -> str:
     """Reads a file of a skill. Raises `ToolError` if it is not a file, too large, or not UTF-8."""
+    return read_exact_text(location).removeprefix("\ufeff")
+
+
+def read_exact_text(location: Location) -> str:
+    """Reads a file of a skill with the mark that some editors write before its first line. Raises `ToolError`."""
     with open(open_file(location), "rb") as file, explain_errors(location.shown):
         content = file.read(LARGEST_FILE + 1)
     if len(content) > LARGEST_FILE:
@@ -102,7 +107,7 @@ def read_text(location: Location) -> str:
             location, f"it has more than {LARGEST_FILE // 1024 // 1024} MiB", "Move long parts into other files."
         )
     try:
-        return content.decode("utf-8-sig").replace("\r\n", "\n")
+        return content.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise _file_error(
             location, f"it is not UTF-8 text: byte {error.start} cannot be read", "Save it as UTF-8."
@@ -180,7 +185,10 @@ class FrontMatter:
 def split_front_matter(text: str) -> tuple[str | None, str]:
     """Splits a file into its front matter (None if there is none) and its body."""
     found = _BLOCK.match(text)
-    return (None, text) if found is None else (found[1], text[found.end() :])
+    if found is not None:
+        return found[1], text[found.end() :]
+    parts = text.split("---", 2)  # as the standard's validator reads it: at any dashes
+    return (None, text) if parts[0] or len(parts) < 3 else (parts[1], parts[2])
 
 
 def read_front_matter(text: str, where: str) -> FrontMatter:
@@ -227,7 +235,7 @@ class _FrontMatterReader:
             version=one_line(top.get("version") or (metadata or {}).get("version") or "", 60),
             license=one_line(top.get("license") or "", 200),
             compatibility=one_line(top.get("compatibility") or ""),
-            tags=self.read_loose_list(top.get("tags")),
+            tags=self.read_loose_list(top.get("tags", (metadata or {}).get("tags"))),
             allowed_tools=self.read_loose_list(top.get("allowed-tools", top.get("allowed_tools"))),
             metadata=metadata or {},
             **self.read_own_keys(own, "metadata.forge"),
@@ -525,17 +533,8 @@ _SKILL = """\
 ---
 name: {name}
 description: Say in a sentence or two what it does, and when to use it.
-tags: [example]
 metadata:
-  forge:
-    requires:
-      bins: []
-      env: {{required: [], one_of: [], optional: []}}
-    egress_domains: []
-    denied_tools: []
-    guardrails:
-      deny_commands: []
-      deny_output: []
+  tags: example
 ---
 # {title}
 
@@ -581,5 +580,5 @@ def files_of(name: str) -> dict[str, str]:
 
 def tool_of(name: str) -> str:
     """Returns the name of the example tool, which begins with a letter."""
-    word = "_".join(filter(None, name.split("-"))) + "_repeat"
+    word = "_".join(filter(None, re.sub(r"[^a-z0-9-]", "", name).split("-"))) + "_repeat"
     return (word if word[0].isalpha() else f"skill_{word}")[:64]

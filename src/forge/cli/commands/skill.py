@@ -80,6 +80,9 @@ def show(options: Options, name: str) -> None:
 def check(options: Options, name: str | None) -> int:
     """Check one skill or all of them, and report problems.
 
+    A skill in a folder is also checked against the Agent Skills standard: other programs may refuse a skill with
+    further keys, or with another name than its folder. Forge uses such a skill all the same.
+
     \b
     forge skill check
 
@@ -201,7 +204,10 @@ def _rows(fields: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _check_skills(catalog: Catalog, name: str | None) -> dict[str, Any]:
+    from forge.skills.catalog import SkillProblem
     from forge.skills.script_tool import skill_tools
+    from forge.skills.skill import read_exact_text
+    from forge.skills.standard import check_standard
 
     problems = catalog.problems
     if name is not None and name not in catalog.skills:
@@ -214,6 +220,9 @@ def _check_skills(catalog: Catalog, name: str | None) -> dict[str, Any]:
     taken = _built_in_names()
     for skill in chosen:
         problems = [*problems, *skill_tools(skill, taken=taken)[1]]
+        if skill.folder is not None:
+            found = check_standard(read_exact_text(skill.location), skill.folder.path.name)
+            problems += [SkillProblem(skill.location.shown, why) for why in found]
     missing = {one.name: list(one.missing) for one in chosen if one.missing}
     return {
         "ok": not problems and not missing,
@@ -234,11 +243,11 @@ def _write_skill(catalog: Catalog, name: str) -> list[str]:
     """Writes all files of a new skill or none. A folder that leads out of the workspace is refused."""
 
     from forge.project.templates import write_new
-    from forge.skills.catalog import is_skill_name
     from forge.skills.skill import files_of
+    from forge.skills.standard import is_standard_name
     from forge.workspace.paths import PathValidator
 
-    if not is_skill_name(name):
+    if not is_standard_name(name):
         raise Refusal(
             f"{name[:80]!r} cannot be the name of a skill\nUse up to 64 lower-case letters, digits and single dashes."
         )

@@ -1,0 +1,31 @@
+"""Protocols by which others reach an agent of Forge, and formats that they share: conformance by their own judges."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from scores.report import Missing, Row, Score
+
+SOURCE = "PyPI skills-ref"
+MEASURES = "The verdicts of each protocol's own validator, SDK or schema."
+
+
+def run() -> Score:
+    rows = [*skills()]
+    return Score("doors", SOURCE, MEASURES, rows)
+
+
+def skills() -> list[Row]:
+    """Agent Skills: generated valid and broken skills, judged by the reference validator and by Forge."""
+    from scores.skills import judge
+
+    try:
+        judged_by = f"skills-ref {version('skills-ref')}"
+    except PackageNotFoundError:
+        raise Missing("skills-ref cannot be installed") from None
+    cases, valid, unlike, unused = judge()
+    verdicts = f"Agent Skills: verdicts of `forge skill check` like those of {judged_by}"
+    return [
+        Row(verdicts, cases - len(unlike), cases, failures=unlike),
+        Row("Agent Skills: valid skills that Forge can use", valid - len(unused), valid, failures=unused),
+    ]
