@@ -1,23 +1,24 @@
-"""Draws docs/images/terminal-approval.svg: a scripted run in a real terminal that stops for an approval with its diff.
+"""Draws pictures of scripted runs in a real terminal, into docs/images: an approval with its diff, and two examples.
 
-`make pictures` runs it. The model is scripted; the run, the question, the keys and the colours are real.
+`make pictures` runs it. The models are scripted; the runs, the questions, the keys and the colours are real.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 from scripts.animations import Recording
 from scripts.ansi_svg import draw_svg
 
-PICTURE = Path(__file__).parents[1] / "docs" / "images" / "terminal-approval.svg"
+ROOT = Path(__file__).parents[1]
 COLUMNS, ROWS = 76, 60
-TASK = "The invoice total is wrong. Fix it and check."
-FILES = {
+INVOICE = {
     "invoice.py": """\
 def total(prices: list[float], discount: float) -> float:
     subtotal = sum(prices)
@@ -41,24 +42,58 @@ def total(prices: list[float], discount: float) -> float:
   | `total([10], 0.5)` | -40.0 | 5.0 |
 """,
 }
-KEYS = {"file_edit wants": "y", "ran as a trial": "y"}
+
+
+class Picture(NamedTuple):
+    """A run to draw: its task, its project, and the key that answers each question."""
+
+    name: str
+    task: str
+    project: Path | dict[str, str]  # a folder, or files
+    keys: dict[str, str]
+
+
+PICTURES = [
+    Picture(
+        "terminal-approval",
+        "The invoice total is wrong. Fix it and check.",
+        INVOICE,
+        {"file_edit wants": "y", "ran as a trial": "y"},
+    ),
+    Picture(
+        "example-maintainer",
+        "Slugs keep punctuation: fix it, then prepare the release.",
+        ROOT / "examples" / "maintainer",
+        {"ran as a trial": "y"},
+    ),
+    Picture("example-analyst", "How was November? Write a report.", ROOT / "examples" / "analyst", {}),
+]
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory(prefix="forge-picture-") as folder:
-        for name, content in FILES.items():
-            Path(folder, name).write_text(content, encoding="utf-8")
-        shown = _run(Path(folder))
-    PICTURE.write_text(draw_svg(_settle(shown), COLUMNS, f'$ forge run "{TASK}"'), encoding="utf-8")
-    print(f"{PICTURE.name}: {PICTURE.stat().st_size:,} bytes")
+    for picture in PICTURES:
+        with tempfile.TemporaryDirectory(prefix="forge-picture-") as made:
+            folder = Path(made, "project")
+            if isinstance(picture.project, Path):
+                shutil.copytree(picture.project, folder, ignore=shutil.ignore_patterns("__pycache__", ".forge"))
+            else:
+                folder.mkdir()
+                for name, content in picture.project.items():
+                    (folder / name).write_text(content, encoding="utf-8")
+            shown = _run(folder, picture)
+        file = ROOT / "docs" / "images" / f"{picture.name}.svg"
+        file.write_text(draw_svg(_settle(shown), COLUMNS, f'$ forge run "{picture.task}"'), encoding="utf-8")
+        print(f"{file.name}: {file.stat().st_size:,} bytes")
 
 
-def _run(folder: Path) -> str:
+def _run(folder: Path, picture: Picture) -> str:
     """Returns what the window shows in the end."""
-    command = [sys.executable, "-m", "forge", "run", TASK, "--model", "scripted:model.yaml", "--no-audit"]
+    command = [sys.executable, "-m", "forge", "run", picture.task, "--model", "scripted:model.yaml", "--no-audit"]
+    if (folder / "forge.yaml").exists():
+        command += ["--config", "forge.yaml"]
     recording = Recording(folder, ["sh", "-c", f"{shlex.join(command)}; cat"], COLUMNS, ROWS)  # cat keeps the window
     try:
-        for question, key in KEYS.items():
+        for question, key in picture.keys.items():
             recording.wait(question)
             recording.wait_for_question()
             recording.press(key)

@@ -1,5 +1,6 @@
 """The examples run."""
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -27,9 +28,9 @@ EXPECTED = {
 }
 
 
-def run(*command: str) -> str:
-    done = programs.run([sys.executable, *command], capture_output=True, text=True, timeout=150, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
+def run(*command: str, folder: Path = ROOT) -> str:
+    done = programs.run([sys.executable, *command], capture_output=True, text=True, timeout=150, cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
@@ -46,3 +47,16 @@ def test_an_example_runs_and_says_what_it_should(example):
 def test_the_example_of_an_evaluation_passes():
     output = run("-m", "forge", "eval", "examples/evaluation.yaml", "--yes")
     assert "all              3/3 100 %" in output
+
+
+@pytest.mark.parametrize("name", ["analyst", "maintainer"])
+def test_the_project_of_an_example_passes_its_own_tests_rules_and_evaluation(tmp_path, name):
+    project = tmp_path / name
+    shutil.copytree(ROOT / "examples" / name, project, ignore=shutil.ignore_patterns("__pycache__"))
+    forge = ("-m", "forge")
+    assert " passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", ".", folder=project)
+    assert "all as expected" in run(
+        *forge, "policy", "test", "policy-tests.yaml", "--config", "forge.yaml", folder=project
+    )
+    evaluated = run(*forge, "eval", "evaluation.yaml", "--yes", "--config", "forge.yaml", folder=project)
+    assert "100 %" in evaluated.splitlines()[-1]

@@ -156,3 +156,35 @@ def test_marked_runs_are_cases(here, workspace):
     failed = here("eval", "--from-marked", "any", *model)  # the same answer again
     assert (failed.code, "Buy milk." in failed.err) == (1, True)
     assert here("eval", *model).code == here("eval", "cases.yaml", "--from-marked", "any").code == 2
+
+
+SCRIPT = '''"""
+Tool: shout
+Description: Say a word loudly.
+
+Input:
+  word (str): The word.
+"""
+import json, sys
+open("said.txt", "w").write(json.load(sys.stdin)["word"].upper())
+'''
+USES_THE_SCRIPT = """
+cases:
+  - name: shouts
+    prompt: Shout hello.
+    workspace: .
+    script: [{call: shout, arguments: {word: hello}}, Done.]
+    expect: {files: {said.txt: HELLO}}
+"""
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_copy_of_the_project_has_its_scripts_and_a_copy_of_another_has_not(here, workspace, same):
+    rules = "permissions: {rules: [allow execute tools/shout.py]}\n"
+    (workspace / "tools").mkdir()
+    (workspace / "tools/shout.py").write_text(SCRIPT)
+    (workspace / "forge.yaml").write_text(rules)
+    (workspace / "cases.yaml").write_text(USES_THE_SCRIPT)
+    (workspace / "other.yaml").write_text(rules)
+    ended = here("eval", "cases.yaml", "--json", "--config", "forge.yaml" if same else "other.yaml")
+    assert json.loads(ended.out)["passed"] is same

@@ -68,6 +68,7 @@ class RunOptions:
     built: Built | None = None  # run this instead of the project
     code_mode: bool = False  # as if the configuration said so
     trial: Trial | None = None  # instead of what the configuration says
+    copy_of: Path | None = None  # the project that the workspace was copied from, as an evaluation does
 
     @property
     def configuration(self) -> Configuration:
@@ -100,9 +101,9 @@ class Project:
         self.sources = (
             built.sources(self.scope.workspace)
             if built is not None
-            else Sources(self.configuration, self.scope.workspace, watch=options.watch)
+            else Sources(self.configuration, self.scope.workspace, watch=options.watch, copy_of=options.copy_of)
         )
-        self.skills = active_skills(self.configuration, self.scope)
+        self.skills = active_skills(self.configuration, self.scope, options.copy_of)
         self.policy = project_policy(self.configuration, options.policy)
         self._report = report
         self._reported: set[str] = set()

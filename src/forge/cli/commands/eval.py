@@ -183,11 +183,18 @@ def _is_file(name: str) -> bool:
 def _make_agents(options: Options, model: str | None, config: str | None) -> MakeAgent:
     """Returns a function that makes the project's agent in another workspace."""
     from forge.permissions.questions import approve_all, nobody
+    from forge.project.assemble.access import workspace_root
     from forge.project.project import Project, RunOptions
+
+    project = workspace_root(options.workspace)
 
     def make(workspace: Path, given: Provider | None) -> Any:
         chosen = RunOptions(
-            workspace=str(workspace), config=config or options.config, policy=options.policy, dev=options.dev
+            workspace=str(workspace),
+            config=config or options.config,
+            policy=options.policy,
+            dev=options.dev,
+            copy_of=project,
         )
         return Project(chosen).agent(
             given if given is not None else model, approve=approve_all if options.yes else nobody

@@ -30,23 +30,23 @@ def project_skills(flags: ProjectFlags) -> Catalog:
     return catalog_of(configuration, project_scope(flags.workspace, configuration))
 
 
-def catalog_of(configuration: Configuration, scope: Scope) -> Catalog:
+def catalog_of(configuration: Configuration, scope: Scope, copy_of: Path | None = None) -> Catalog:
     from forge.skills.catalog import Catalog
 
     paths = configuration.skills.paths if configuration.skills else ("skills",)
-    if is_withheld(configuration, scope.workspace):
+    if is_withheld(configuration, scope.workspace, copy_of):
         paths = tuple(path for path in paths if os.path.isabs(os.path.expanduser(path)))  # skills of the person
     return Catalog(paths, scope)
 
 
-def active_skills(configuration: Configuration, scope: Scope) -> ActiveSkills:
+def active_skills(configuration: Configuration, scope: Scope, copy_of: Path | None = None) -> ActiveSkills:
     """Returns the configured active skills. Others become active when the model reads them, if they only tighten."""
     from forge.agent.session import FILE
     from forge.skills.active import ActiveSkills
     from forge.skills.guardrails import Guardrails
 
     return ActiveSkills(
-        catalog_of(configuration, scope),
+        catalog_of(configuration, scope, copy_of),
         configuration.skills.active if configuration.skills else (),
         Guardrails.of(configuration.guardrails, f"{configuration.name}: guardrails"),
         scope.workspace / NAME / FILE,

@@ -49,14 +49,16 @@ _SCRIPT_ENDINGS = (".py", ".ts", ".js")
 class Sources:
     """The sources of a project, and the tools that reach them without mounting. Nothing is open yet."""
 
-    def __init__(self, configuration: Configuration, workspace: Path, *, watch: bool = True) -> None:
+    def __init__(
+        self, configuration: Configuration, workspace: Path, *, watch: bool = True, copy_of: Path | None = None
+    ) -> None:
         self.configuration = configuration
         self.is_part = False
         self.servers = _build_servers(configuration, workspace)
         self.documents = _build_documents(configuration)
         self.unset = {key_path: UnsetSource(error) for key_path, error in configuration.unset.items()}
         self.scripts = _build_scripts(configuration, workspace) if watch or has_scripts(workspace) else {}
-        if self.scripts and is_withheld(configuration, workspace):
+        if self.scripts and is_withheld(configuration, workspace, copy_of):
             self.scripts = {}
 
     def of(self, name: str) -> Sources:
@@ -335,19 +337,29 @@ def _reserved_names() -> frozenset[str]:
     return frozenset(name for spec in known for name in (spec.name, *spec.aliases)) | MADE_FOR_PROJECTS
 
 
-def is_withheld(configuration: Configuration, workspace: Path) -> bool:
+def is_withheld(configuration: Configuration, workspace: Path, copy_of: Path | None = None) -> bool:
     """Returns whether scripts and skills are withheld, because the project's configuration is not trusted.
 
-    They are also withheld if another file was named with --config.
+    They are also withheld if another file was named with --config. A workspace that Forge copied from the project
+    `copy_of` counts as that project, if it has the same configuration.
     """
     own = workspace / NAME
     if not os.path.lexists(own):
         return False
+    if copy_of is not None and _has_same_text(own, copy_of / NAME):
+        return is_withheld(configuration, copy_of)
     used = [layer.name for layer in configuration.layers if layer.kind == "project"]
     if any(os.path.realpath(name) == os.path.realpath(own) for name in used):
         return False
 
     return not used or not is_trusted(workspace)
+
+
+def _has_same_text(file: Path, other: Path) -> bool:
+    try:
+        return not file.is_symlink() and file.read_bytes() == other.read_bytes()
+    except OSError:
+        return False
 
 
 def has_scripts(workspace: Path) -> bool:
