@@ -16,6 +16,7 @@ import pytest
 from forge.core.errors import ErrorKind, ToolError
 from forge.process.running.limits import Resources
 from forge.process.running.run import run
+from forge.process.running.trial import explain_unusable, find_other_owner
 from forge.process.sandbox import Confinement
 from forge.workspace.history.tracking import SessionState, TrackedCall, track_call
 from forge.workspace.trial import find_layer, find_places, open_layer
@@ -225,6 +226,43 @@ async def test_what_a_layer_cannot_do_is_recognised_and_nothing_is_touched(works
             layer.apply()
     layer.discard()
     assert tree(workspace, times=True) == before
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("mv: Ungültiger Link über Gerätegrenzen hinweg", "it renames a folder"),
+        ("cp: Der Wert ist zu groß für den definierten Datentyp", "it changes files of another owner"),
+        ("[Errno 18] Invalid cross-device link", "it renames a folder"),
+        ("Der Link ist ungültig", ""),
+    ],
+)
+async def test_errors_are_recognised_in_the_language_of_the_environment(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, said: str, reason: str
+) -> None:
+    if not os.path.exists("/usr/share/locale/de/LC_MESSAGES/libc.mo"):
+        pytest.skip("NOT TESTED: the C library's messages are not installed in German")
+    layer, effects, _ = await try_line(workspace, "true")
+    assert not effects.unsure
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    found = layer.effects(said).unsure
+    layer.discard()
+    assert [one for one in found if reason and one.startswith(reason)] == list(found)
+    assert bool(found) is bool(reason)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root gives a file to another user")
+def test_a_file_of_another_owner_is_found_wherever_it_is(tmp_path: Path) -> None:
+    mine, mixed = tmp_path / "mine", tmp_path / "mixed"
+    for root in (mine, mixed):
+        for number in range(1_000):
+            (root / f"{number}").mkdir(parents=True)
+            (root / f"{number}" / "a").touch()
+    os.chown(mixed / "999" / "a", 65533, 65533)
+    assert find_other_owner("overlay", [str(mine), str(mixed)]) == str(mixed / "999" / "a")
+    assert find_other_owner("overlay of root", [str(mine), str(mixed)]) == ""  # root can change it
+    assert find_other_owner("overlay", [str(mine)]) == ""
+    assert "has another owner" in explain_unusable("overlay", [str(mixed)], tmp_path)  # from now on, it asks before
 
 
 async def test_a_renamed_folder_is_applied_by_root_and_recognised_for_others(workspace: Path) -> None:

@@ -47,7 +47,7 @@ from forge.permissions.questions import (
 )
 from forge.permissions.targets import CallJudge, find_requests
 from forge.permissions.withheld import find_hidden_paths, withholds
-from forge.process.running.trial import TrialTier, find_trial
+from forge.process.running.trial import TrialTier, find_other_owner, find_trial
 from forge.process.sandbox.layout import Confinement, confinement_of
 from forge.workspace.effects import Effect, Effects
 from forge.workspace.paths import PathValidator
@@ -56,6 +56,7 @@ from forge.workspace.trial import TrialLayer, find_layer, find_places, open_laye
 
 SENDS = "it needs the network, and what it sends cannot be discarded"
 CANNOT_HIDE = "a trial cannot hide what the rules withhold from it"
+OTHER_OWNER = "{} has another owner or group, or cannot be looked at in time, and a trial could not change it"
 MOST_NAMED = 10  # paths that the model is told of
 MOST_IN_DATA = 500  # effects in the data of a result
 
@@ -258,6 +259,8 @@ async def _settle(ctx: ToolContext, gate: TrialGate, trial: Trial, result: ToolR
     said = _find_output(result)
     hosts = [f"{one['host']}:{one['port']}" for one in (result.data or {}).get("network", ())]
     effects: Effects = await in_thread(lambda: layer.effects(said, hosts=hosts))
+    if not effects.unsure and (other := await in_thread(lambda: find_other_owner(layer.how, layer.roots))):
+        effects = replace(effects, unsure=(OTHER_OWNER.format(one_line(other)),))
     if reason := _find_limit(effects):
         trial.discard()
         return await proceed(await gate.ask_outside(ctx, reason))

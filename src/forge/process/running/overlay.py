@@ -235,15 +235,33 @@ def _write(path: str, line: str) -> None:
 
 def try_layers(words: Sequence[str]) -> NoReturn:
     """Tries one layer in this process, which ends: it writes, replaces and deletes in the folder. `words`: the layer,
-    and the name of a file to use.
+    and the name of a file to use; if there are files `a` and `b` in a folder of this name, they are deleted in ways
+    that some versions of fuse-overlayfs forget.
     """
     *layer, name = words
     enter_layers([layer], layer[0])
-    os.mkdir(name)
-    with open(os.path.join(name, "a"), "x") as file:
-        file.write("a")
-    os.rename(os.path.join(name, "a"), os.path.join(name, "b"))
-    os.unlink(os.path.join(name, "b"))
-    os.rmdir(name)
+    if os.path.isdir(name):
+        os.chdir(name)
+        _write_file("new")
+        os.rename("new", "a")
+        os.unlink("a")
+        os.unlink("b")
+        os.mkdir("b")
+        os.rename("b", "c")
+        if found := sorted({"a", "b"} & set(os.listdir("."))):
+            sys.exit(f"this version brings deleted files back: {found[0]}")
+    else:
+        os.mkdir(name)
+        os.chdir(name)
+        _write_file("a")
+        os.rename("a", "b")
+        os.unlink("b")
+        os.chdir("..")
+        os.rmdir(name)
     sys.stdout.write("works\n")
     sys.exit(0)
+
+
+def _write_file(name: str) -> None:
+    with open(name, "x") as file:
+        file.write("a")

@@ -15,9 +15,11 @@ import contextlib
 import fcntl
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -33,6 +35,7 @@ MOST_COPIED = 1_000  # files and folders of all roots
 _MOST_OWNERS = 500  # paths near the top of a root whose owners are looked at
 _SECONDS = 20.0
 _CLONE = 0x40049409  # ioctl FICLONE
+_FILE = ".forge-try"
 _TRY = """
 import sys
 for name, path in zip(("forge", "forge.process", "forge.process.running"), sys.argv[1:4]):
@@ -122,13 +125,58 @@ def _is_real_root() -> bool:
 
 
 def _list_others(root: str) -> Iterator[str]:
-    """Yields paths near the top of a root that an overlay in a user namespace cannot copy: it knows one user."""
-    user, group = os.geteuid(), os.getegid()
-    for path in _walk(root, _MOST_OWNERS):
-        with contextlib.suppress(OSError):
-            status = os.lstat(path)
-            if (status.st_uid, status.st_gid) != (user, group):
-                yield path
+    """Yields paths that an overlay in a user namespace cannot copy, since it knows one user: near the top of a root,
+    and what `find_other_owner` found.
+    """
+    known = [path for path in (_others.get(root, ""),) if path]
+    for path in (*_walk(root, _MOST_OWNERS), *known):
+        if _is_of_another(path):
+            yield path
+
+
+_others: dict[str, str] = {}
+
+
+def find_other_owner(how: str, roots: Sequence[str]) -> str:
+    """Returns a path in the roots that a layer of this kind cannot change, since it has another owner or group, or a
+    root that has too many paths to look at; "" if there is none. Looks at all paths once a process: call it in a
+    thread.
+    """
+    if how not in (OVERLAY, FUSE):
+        return ""
+    for root in roots:
+        if root not in _others:
+            _others[root] = _search_all(root)
+        if _others[root]:
+            return _others[root]
+    return ""
+
+
+def _search_all(root: str) -> str:
+    user, group, until = os.geteuid(), os.getegid(), time.monotonic() + _SECONDS
+    waiting = [root]
+    while waiting:
+        if time.monotonic() > until:
+            return root
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except OSError:  # it is gone
+                    continue
+                if status.st_uid != user or status.st_gid != group:
+                    return entry.path
+                if stat.S_ISDIR(status.st_mode):
+                    waiting.append(entry.path)
+    return ""
+
+
+def _is_of_another(path: str) -> bool:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid())
 
 
 def _walk(root: str, most: int) -> Iterator[str]:
@@ -185,8 +233,13 @@ def _try_once(how: str, root: str, place: Path) -> str:
         upper, work = os.path.join(folder, "upper"), os.path.join(folder, "work")
         os.mkdir(upper)
         os.mkdir(work)
+        if how == FUSE:  # a folder of our own, with files to delete
+            root = os.path.join(folder, "lower")
+            os.makedirs(os.path.join(root, _FILE))
+            for name in ("a", "b"):
+                Path(root, _FILE, name).touch()
         done = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", _TRY, *packages, root, upper, work, how, ".forge-try"],
+            [sys.executable, "-I", "-S", "-c", _TRY, *packages, root, upper, work, how, _FILE],
             env={},
             stdin=subprocess.DEVNULL,
             capture_output=True,

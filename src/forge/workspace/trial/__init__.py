@@ -34,7 +34,7 @@ from forge.workspace.effects import Effects
 from forge.workspace.paths import quote_path
 from forge.workspace.state import data_file, replace_file
 from forge.workspace.trial.apply import Application, Copier
-from forge.workspace.trial.scan import COPY, SIGNS, Layer, Marks, read_attributes
+from forge.workspace.trial.scan import COPY, Layer, Marks, find_signs, read_attributes, says_full
 
 LONGEST_KEPT = 7 * 24 * 3600  # seconds that a layer waits for an answer
 _FREE = 64 * 1024 * 1024  # bytes left on a disk that counts as full
@@ -80,8 +80,8 @@ class TrialLayer(Layer):
         unsure: dict[str, None] = {}
         notes: dict[str, None] = {}
         if self.how != COPY:
-            unsure |= {reason: None for signs, reason in SIGNS if signs.search(said)}
-        if "No space left on device" in said and _free_bytes(self.folder) < _FREE:
+            unsure |= dict.fromkeys(find_signs(said))
+        if says_full(said) and _free_bytes(self.folder) < _FREE:
             unsure["the disk is full"] = None
         try:
             nodes = [node for top in self.scan(unsure, notes) for node in top.walk()]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gettext
 import os
 import re
 import stat
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,19 +26,62 @@ _OWN = (".git/hooks", ".git/config")  # empty ones are mount points of the sandb
 _STATE, _STATE_FILES = ".forge", ".forge/files"  # of Forge itself: programs see only the files made for the model
 _TYPES: dict[int, PathType] = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
 
-SIGNS = (
-    (re.compile(r"Invalid cross-device link|EXDEV|cross-device link not permitted|Errno 18\]"),
+_SIGNS = (
+    (("Invalid cross-device link",), r"EXDEV|cross-device link not permitted|Errno 18\]",
      "it renames a folder, which a trial cannot do for an ordinary user"),
-    (re.compile(r"hardlink different from source|[Hh]ard ?link .*(?:fail|differ)"),
+    (("hardlink different from source at '%s'",), r"hardlink different from source|[Hh]ard ?link .*(?:fail|differ)",
      "it makes hard links to files, as a local clone does"),
-    (re.compile(r"Value too large for defined data type|EOVERFLOW|Errno 75\]"),
+    (("Value too large for defined data type",), r"EOVERFLOW|Errno 75\]",
      "it changes files of another owner or group, which a trial cannot do for an ordinary user"),
-    (re.compile(r"File size limit exceeded|SIGXFSZ|EFBIG|Errno 27\]|File too large"),
+    (("File size limit exceeded", "File too large"), r"SIGXFSZ|EFBIG|Errno 27\]",
      "it reached a limit of file sizes, perhaps while the trial copied a large file"),
-    (re.compile(r"Stale file handle|ESTALE|Errno 116\]"),
+    (("Stale file handle",), r"ESTALE|Errno 116\]",
      "files were changed by someone else while it ran"),
 )  # fmt: skip
 """What programs say when a layer cannot do what they want, and the reason for people."""
+_FULL = "No space left on device"
+_TRANSLATIONS = ("/usr/share/locale", "/usr/share/locale-langpack")
+_DOMAINS = ("libc", "git")
+
+
+def find_signs(said: str) -> list[str]:
+    """Returns what a layer could not do, as far as a program's output says it, in English or in the language of the
+    environment.
+    """
+    languages = _find_languages()
+    return [reason for signs, reason in _write_patterns(languages) if signs.search(said)]
+
+
+def says_full(said: str) -> bool:
+    """Returns whether a program says that the disk is full."""
+    return any(words in said for words in _translate(_FULL, _find_languages()))
+
+
+def _find_languages() -> tuple[str, ...]:
+    """Returns the languages of messages that programs inherit."""
+    found = (os.environ.get(name, "") for name in ("LC_ALL", "LC_MESSAGES", "LANG"))
+    return tuple(dict.fromkeys(one for one in found if one and not one.startswith(("C", "POSIX", "en"))))
+
+
+@functools.cache
+def _write_patterns(languages: tuple[str, ...]) -> list[tuple[re.Pattern[str], str]]:
+    found = []
+    for messages, more, reason in _SIGNS:
+        words = (one.partition(" '%s'")[0] for message in messages for one in _translate(message, languages))
+        found.append((re.compile("|".join([*map(re.escape, words), more])), reason))
+    return found
+
+
+@functools.cache
+def _translate(message: str, languages: tuple[str, ...]) -> list[str]:
+    """Returns a message in English, and in those languages that are installed."""
+    found = {message: None}
+    for domain in _DOMAINS if languages else ():
+        for folder in _TRANSLATIONS:
+            with contextlib.suppress(OSError, ValueError, struct.error):  # a damaged file
+                catalogue = gettext.translation(domain, folder, languages, fallback=True)
+                found[catalogue.gettext(message)] = None
+    return list(found)
 
 
 class Marks:
