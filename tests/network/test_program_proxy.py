@@ -675,3 +675,10 @@ def _say(head: str, port: int) -> str:
     with socket.create_connection(("127.0.0.1", port), 20) as client:
         client.sendall(head.encode())
         return b"".join(iter(lambda: client.recv(65_536), b"")).decode()
+
+
+def test_the_trusted_authorities_are_found_with_the_packages_of_the_extra_alone():
+    code = "import sys; sys.modules['certifi'] = None; from forge.network.session_authority import trust_bundle; "
+    code += "print(trust_bundle().count(b'BEGIN CERTIFICATE'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert int(done.stdout) >= 1, done.stderr

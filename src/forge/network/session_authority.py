@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 """Where a program finds the trusted authorities. Most clients read it by themselves …"""
+_OTHER_BUNDLES = ("/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem", "/etc/ssl/ca-bundle.pem")
 BUNDLE_VARIABLES = tuple(
     "SSL_CERT_FILE REQUESTS_CA_BUNDLE CURL_CA_BUNDLE GIT_SSL_CAINFO PIP_CERT NODE_EXTRA_CA_CERTS AWS_CA_BUNDLE"
     " CARGO_HTTP_CAINFO UV_NATIVE_TLS_CERT".split()
@@ -54,16 +55,20 @@ async def end_tls(client: socket.socket, host: str) -> StreamWire:
 @cache
 def trust_bundle() -> bytes:
     """Returns the machine's trusted authorities and this process's own."""
-    import certifi  # what the clients of Forge trust as well
+    return _system_authorities().rstrip() + b"\n" + _authority_text()
 
-    paths = [BUNDLE, ssl.get_default_verify_paths().cafile, certifi.where()]
-    system = b""
-    for path in paths:
+
+def _system_authorities() -> bytes:
+    """Returns what the machine trusts; b"" where no such file is known: then only hosts whose TLS is ended work."""
+    for path in (BUNDLE, ssl.get_default_verify_paths().cafile, *_OTHER_BUNDLES):
         if path and os.path.isfile(path):
             with open(path, "rb") as file:
-                system = file.read()
-            break
-    return system.rstrip() + b"\n" + _authority_text()
+                return file.read()
+    try:
+        import certifi  # other packages often bring it
+    except ImportError:
+        return b""
+    return certifi.contents().encode()
 
 
 @cache
