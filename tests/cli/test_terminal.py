@@ -9,7 +9,11 @@ import select
 from pathlib import Path
 
 import pytest
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.input.vt100 import Vt100Input
+from prompt_toolkit.keys import Keys
 
+from forge.cli.terminal.input_line import tell_alt_enter
 from tests.cli.conftest import start
 
 ASKED = b"[e]dit\x1b[0m? "  # one key answers
@@ -232,3 +236,18 @@ def test_a_silent_result_is_not_shown_to_the_person(workspace):
     assert "for the model alone; --json prints it" in shown
     assert "the secret note" in talk(workspace, *call, "text=quiet", "--json")[1]
     assert "also hidden" in talk(workspace, *call, "text=loud")[1]
+
+
+def test_esc_and_then_enter_are_two_keys_and_alt_enter_is_a_line():
+    pressed = []
+    with create_pipe_input() as source:
+        assert isinstance(source, Vt100Input)
+        tell_alt_enter(source)
+        for codes in ("\x1b", "\r", "\x1b\r", "a\x1b\rb", "\x1b[A"):  # each is read at once
+            source.send_text(codes)
+            pressed += source.read_keys()
+        source.send_text("\r")  # the rest of an Alt-Enter that is read in two parts
+        source.vt100_parser.feed("\x1b")
+        pressed += source.flush_keys()
+    keys = [one.key for one in pressed]
+    assert keys == [Keys.Escape, Keys.Enter, Keys.ControlJ, "a", Keys.ControlJ, "b", Keys.Up, Keys.ControlJ]

@@ -497,3 +497,58 @@ def test_the_history_is_trimmed(workspace, begin):
     assert kept[-2] == "+the newest"
     assert len(kept) == 1_001  # and what follows the last one
     assert history.stat().st_mode & 0o077 == 0
+
+
+def wait_for_question(terminal: Terminal, words: str) -> str:
+    """Returns the screen when the question with these words is the last thing on it."""
+    is_last = re.compile(rf"{re.escape(words)}(?:(?!wants to)[\s\S])*\[e\]dit\?\s*$")
+    return terminal.wait_until(lambda shown: is_last.search(shown) is not None, words)
+
+
+@pytest.mark.parametrize("columns", [80])
+def test_a_change_is_undone_without_a_question_because_the_person_typed_the_command(workspace, begin):
+    writes = [call("file_write", path=name, content="b\n") for name in ("a.txt", "b.txt")]
+    with begin({"calls": writes}, "Done.", call("undo", action="apply"), "No.") as terminal:
+        terminal.wait(READY)
+        terminal.press("go", ENTER).wait("wants to write a.txt", "[e]dit?")
+        wait_for_question(terminal.press("y"), "wants to write b.txt")
+        terminal.press("y").wait("Done.", READY)
+        shown = terminal.press("/undo", ENTER).wait("b.txt removed", READY)
+        assert "[y]es" not in shown.partition("> /undo")[2]
+        assert "call_" not in shown  # the id of a call says nothing to a person
+        assert not (workspace / "b.txt").exists()
+        wait_for_question(terminal.press("undo it", ENTER), "undo wants to write a.txt")  # the model's own call asks
+        terminal.press("n").wait("No.", READY)
+        assert (workspace / "a.txt").exists()
+        (workspace / "a.txt").write_text("mine\n")
+        terminal.press("/undo", ENTER).wait("changed since", READY)
+        assert (workspace / "a.txt").read_text() == "mine\n"
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0
+
+
+@pytest.mark.parametrize("columns", [80])
+def test_a_key_pressed_twice_is_that_key_and_other_words_are_no_answer(workspace, begin):
+    with begin(call("bash", command="touch a"), call("bash", command="touch b"), "Done.", flags=UNTRIED) as terminal:
+        terminal.wait(READY)
+        terminal.press("go", ENTER).wait("│ touch a", "[e]dit?")
+        terminal.press("yarn install").wait("Press one of")
+        wait_for_question(terminal.press("nn"), "│ touch b")
+        terminal.press("yy").wait("✓ $ touch b", "Done.", READY)
+        assert not (workspace / "a").exists()
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0
+
+
+@pytest.mark.parametrize("columns", [80])
+def test_a_question_that_comes_before_an_earlier_call_names_it(workspace, begin):
+    calls = [call("bash", command=f"touch one; {WAIT}"), call("bash", command="touch two")]
+    with begin({"calls": calls}, "Done.", flags=("--trial", "always")) as terminal:
+        terminal.wait(READY)
+        shown = terminal.press("go", ENTER).wait("create two", "]etails?")
+        assert 'Also under way: bash(command="touch one; until test -e go' in shown
+        terminal.press("y")
+        terminal.wait("✓ $ touch two")
+        terminal.press(ESCAPE).wait("Stopped: interrupted.", READY)
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0

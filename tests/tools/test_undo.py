@@ -74,7 +74,7 @@ def test_the_last_change_is_taken_back_and_shown(desk):
     result = undo(desk)
     assert desk.read("a.txt") == "one\n"
     assert result.for_llm == "Undid c2 (file_edit): a.txt restored."
-    assert result.for_user.startswith("Undid c2 (file_edit): a.txt restored.\n--- a/a.txt")
+    assert result.for_user.startswith("Undid file_edit: a.txt restored.\n--- a/a.txt")
     assert "-two" in result.for_user
     assert "+one" in result.for_user
     assert result.data["files"] == [{"path": "a.txt", "status": "restored"}]

@@ -121,10 +121,12 @@ def _record_undo(entries: Sequence[UndoEntry], changes: Sequence[Change], diff: 
         text = f"Nothing to do: the files are as they were before {calls}."
     else:
         text = f"Undid {calls}: {_join_some([_outcome(one) for one in changes])}."
+    tools = ", ".join(dict.fromkeys(one.tool for one in entries))
+    words = text.replace(calls, tools, 1)  # ids of calls are for the model
     return ToolResult(
         for_llm=text,
-        for_user=f"{text}\n{diff}".rstrip("\n"),
-        title=f"Undid {', '.join(dict.fromkeys(one.tool for one in entries))}",
+        for_user=f"{words}\n{diff}".rstrip("\n"),
+        title=f"Undid {tools}",
         data={
             "undone": [{"call_id": one.call_id, "turn": one.turn, "tool": one.tool} for one in entries],
             "files": [{"path": one.location.shown, "status": _status(one)} for one in changes],

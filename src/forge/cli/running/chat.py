@@ -438,7 +438,8 @@ class Chat:
             _print_note("There is nothing to undo: the agent has no tool that changes files.")
             return
         arguments = {"action": "list"} if rest == "list" else {"action": "apply", **({"call_id": rest} if rest else {})}
-        result = self.runner.do(self.runner.agent.call("undo", arguments, session=self.runner.session))
+        work = self.runner.agent.call("undo", arguments, session=self.runner.session)
+        result = self.runner.do(work, typed_tool="undo")  # a file that somebody else changed since is never written
         if result.is_error or rest == "list":  # a change that was taken back has been shown
             _print_note(as_text(result))
 

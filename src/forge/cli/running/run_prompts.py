@@ -33,7 +33,7 @@ from forge.cli.terminal.approve import ask_on_terminal
 from forge.cli.terminal.event_thread import Screen, View
 from forge.cli.terminal.exit_codes import Ending
 from forge.cli.terminal.keyboard import read_typed
-from forge.cli.terminal.output import Ndjson, OnlyTheAnswer, Output
+from forge.cli.terminal.output import Ndjson, OnlyTheAnswer, Output, as_ascii
 from forge.cli.terminal.render import ForPeople
 from forge.core.context import Scope
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
@@ -235,12 +235,14 @@ class PromptRunner:
                 self._title.result(seconds)
             self._title.cancel()
 
-    def do(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs other work than an agent's run. Raises what the work raises."""
+    def do(self, work: Coroutine[Any, Any, T], typed_tool: str = "") -> T:
+        """Runs other work than an agent's run, such as a call of a tool by a person's command. Raises what the work
+        raises.
+        """
         self.is_busy, self._is_stopping = True, False
 
         async def run() -> T:
-            async with self._questions.turn():
+            async with self._questions.turn(typed_tool):
                 return await work
 
         self.screen.begin()
@@ -280,9 +282,12 @@ class Questions:
         self._running = asyncio.Event()
         self._one = asyncio.Lock()
         self.waited = 0.0  # seconds for a person, in all
+        self._typed_tool = ""  # the tool that the person calls: they want what it does
 
     async def __call__(self, request: PermissionRequest) -> Answer:
         assert self.screen is not None
+        if request.spec.name == self._typed_tool and not request.scope.task:
+            return Answer("once", by="terminal")
         async with self._one:
             await self._running.wait()  # background work may ask while the person types something else
             async with self.typed.paused() if self.typed is not None else nullcontext():
@@ -302,11 +307,14 @@ class Questions:
                 self.typed.take(line.strip())
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    async def turn(self, typed_tool: str = "") -> AsyncIterator[None]:
+        """Asks questions meanwhile; none about a tool that the person calls by a command."""
         self._running.set()
+        self._typed_tool = typed_tool
         try:
             yield
         finally:
+            self._typed_tool = ""
             async with self._one:
                 self._running.clear()
 
@@ -316,6 +324,9 @@ async def ask_person(
 ) -> Answer:
     """Asks at the terminal while nothing else is written there. `keep` gets what was typed before."""
     async with screen.hold(), screen.line.suspended() if screen.line is not None else nullcontext():
+        if isinstance(screen.view, ForPeople):
+            for line in screen.view.list_earlier(request):
+                click.echo(as_ascii(line), err=True, color=True)
         try:
             answer = await ask_on_terminal(request, plain=screen.plain, keep=keep)
         except asyncio.CancelledError:

@@ -150,6 +150,8 @@ class _Question:
                 os.kill(os.getpid(), signal.SIGINT)  # stops the run, like Ctrl-C
                 continue
             word = typed.decode("utf-8", "replace").strip().lower()
+            if self.by_key and len(set(word)) == 1:
+                word = word[0]  # a key that was pressed twice, or held
             key = next((key for key in keys if word in WORDS[key]), "")
             if key or not typed:
                 if self.by_key:

@@ -34,7 +34,8 @@ from prompt_toolkit.filters import Condition, has_completions, is_searching
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.formatted_text.utils import fragment_list_to_text
 from prompt_toolkit.history import History
-from prompt_toolkit.input import create_input
+from prompt_toolkit.input import Input, create_input
+from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.layout import (
     BufferControl,
@@ -62,6 +63,7 @@ from forge.core.files import open_regular
 
 LOOK_UP = 0.5  # seconds between two looks for signals
 ESCAPE = 0.1  # seconds after which Esc is a key of its own and not the beginning of another
+ALT = 0.02  # seconds between the two codes of Alt-Enter, if they are not sent together
 MOST_HISTORY = 1_000  # messages
 LARGEST_HISTORY = 4 * 1024 * 1024  # bytes
 LARGEST_STORED = 64 * 1024  # characters of a message that the history keeps
@@ -397,7 +399,7 @@ class InputLine:
             style=STYLE,
             key_bindings=self._make_keys(),
             erase_when_done=True,
-            input=create_input(sys.stdin),
+            input=tell_alt_enter(create_input(sys.stdin)),
             output=Vt100_Output(sys.stdout, _terminal_size, term=os.environ.get("TERM"), enable_cpr=False),
             terminal_size_polling_interval=None,
         )
@@ -445,7 +447,6 @@ class InputLine:
                 self._accept()
 
         @keys.add("c-j", filter=typing)
-        @keys.add("escape", "enter", filter=typing)
         def _(event: KeyPressEvent) -> None:
             buffer.insert_text("\n")
 
@@ -521,6 +522,20 @@ class InputLine:
             buffer.insert_text(common)
         else:
             buffer.start_completion(select_first=True)
+
+
+def tell_alt_enter(source: Input) -> Input:
+    """Reads Alt-Enter as Ctrl-J, and Esc and then Enter as two keys: a terminal sends Alt-Enter at once."""
+    assert isinstance(source, Vt100Input)
+    feed = source.vt100_parser.feed
+
+    def feed_keys(data: str) -> None:
+        if data.endswith("\x1b") and select.select([source.fileno()], [], [], ALT)[0]:
+            data += source.stdin_reader.read()
+        feed(data.replace("\x1b\r", "\n"))
+
+    source.vt100_parser.feed = feed_keys  # type: ignore[method-assign]
+    return source
 
 
 class _Application(Application[None]):

@@ -237,6 +237,18 @@ class ForPeople:
         """Remembers what the person has seen: the outcome of the call does not show it again."""
         self._questions[_join_path(request.scope.task, request.call.id)] = request
 
+    def list_earlier(self, request: PermissionRequest) -> list[str]:
+        """Returns a line with the calls that began before this one and have not asked yet: they may still do so."""
+        asked = _join_path(request.scope.task, request.call.id)
+        running = list(self._calls.items())
+        before = running[: next((at for at, (path, _) in enumerate(running) if path == asked), 0)]
+        names = [
+            self._name_task(path, one.call)
+            for path, one in before
+            if not one.waited and path not in self._asked and not asked.startswith(f"{path}/")
+        ]
+        return [self.out.paint(self.out.fit(f"Also under way: {', '.join(names)}"), DIM)] if names else []
+
     def note(self, *lines: str) -> None:
         self._note(*(self.out.paint(part, DIM) for line in lines for part in self.out.wrap(line)))
 
