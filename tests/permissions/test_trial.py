@@ -369,7 +369,14 @@ async def test_what_rules_withhold_is_hidden_in_a_trial(place):
     result = await call(place, line, "deny read secret.txt")
     assert "hunter2" not in result.for_llm
     assert "hunter2" in (await call(place, line)).for_llm
-    assert CANNOT_HIDE in str((await ask_only(place, line, "deny read *.txt")).ruling)
+    for rule in ("deny read *.txt", "deny read **/se*.txt", "ask read [s]ecret.*"):
+        assert "hunter2" not in (await call(place, line, rule)).for_llm, rule
+    assert "hunter2" in (await call(place, line, "deny read *.key", "deny read src/**")).for_llm
+    assert CANNOT_HIDE in str((await ask_only(place, line, "deny read /usr/*.key")).ruling)
+    assert CANNOT_HIDE in str((await ask_only(place, f"git status; {line}", "deny read *.txt")).ruling)
+    for number in range(120):
+        (place / f"{number}.txt").touch()
+    assert CANNOT_HIDE in str((await ask_only(place, line, "deny read *.txt")).ruling)  # each needs a mount
 
 
 async def test_what_is_private_by_label_is_hidden_in_a_trial(place):
@@ -379,7 +386,8 @@ async def test_what_is_private_by_label_is_hidden_in_a_trial(place):
     private = LabelSettings(private=["path:customers/**"])
     assert "Ada" not in (await call(place, line, labels=private)).for_llm
     assert "Ada" in (await call(place, line)).for_llm
-    assert CANNOT_HIDE in str((await ask_only(place, line, labels=LabelSettings(private=["path:*.csv"]))).ruling)
+    assert "Ada" not in (await call(place, line, labels=LabelSettings(private=["path:**/*.csv"]))).for_llm
+    assert "Ada" in (await call(place, line, labels=LabelSettings(private=["path:*.key"]))).for_llm
 
 
 async def test_what_a_layer_cannot_do_is_offered_once_more_outside(place):

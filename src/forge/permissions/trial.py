@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +24,7 @@ from forge.core.plain_values import plain, sendable
 from forge.core.result import Failure, Label, ToolResult
 from forge.core.spec import Permission
 from forge.permissions.effects import MOST_EFFECTS, EffectsRuling, judge_effects
-from forge.permissions.labels.settings import LabelSettings, current_provenance
+from forge.permissions.labels.settings import LabelSettings, current_provenance, matches_any
 from forge.permissions.policy import (
     CallLabeller,
     ExplainedPermission,
@@ -46,7 +48,7 @@ from forge.permissions.questions import (
     strictest,
 )
 from forge.permissions.targets import CallJudge, find_requests
-from forge.permissions.withheld import find_hidden_paths, withholds
+from forge.permissions.withheld import MOST_HIDDEN, find_hidden_paths, find_matching, withholds
 from forge.process.running.trial import TrialTier, find_other_owner, find_trial
 from forge.process.sandbox.layout import Confinement, confinement_of
 from forge.workspace.effects import Effect, Effects
@@ -57,6 +59,7 @@ from forge.workspace.trial import TrialLayer, find_layer, find_places, open_laye
 SENDS = "it needs the network, and what it sends cannot be discarded"
 CANNOT_HIDE = "a trial cannot hide what the rules withhold from it"
 OTHER_OWNER = "{} has another owner or group, or cannot be looked at in time, and a trial could not change it"
+_GIT, _WILD = re.compile(r"\bgit\b"), re.compile(r"[*?\[]")
 MOST_NAMED = 10  # paths that the model is told of
 MOST_IN_DATA = 500  # effects in the data of a result
 
@@ -196,32 +199,33 @@ def _find_hidden(ctx: ToolContext, judge: CallJudge, line: str, private: Collect
     own = _find_private(ctx.scope, private)
     if own is None:
         return None
-    found = find_hidden_paths(ctx.spec, ctx.scope, judge) if withholds(ctx.spec, ctx.scope, judge) else ()
+    is_withheld = withholds(ctx.spec, ctx.scope, judge)
+    found = find_hidden_paths(ctx.spec, ctx.scope, judge, searches=True) if is_withheld else ()
     if found is None:
         return None
     hidden = (*own, *found)
     if not hidden:
         return ()
-    if "git" in line:
+    if _GIT.search(line):
         return None  # the repository's objects may hold what is hidden, and Git needs them
     folders = [ctx.scope.workspace, *(root.path for root in ctx.scope.roots)]
     return (*hidden, *(objects for folder in folders if (objects := folder / ".git/objects").is_dir()))
 
 
 def _find_private(scope: Scope, entries: Collection[str]) -> list[Path] | None:
-    """Returns the existing paths that are private by label; None if a pattern does not name a folder or a file."""
-    found = []
-    for entry in entries:
-        form, _, pattern = entry.partition(":")
-        if form != "path":
-            continue
-        name = pattern.strip().removesuffix("/**").removesuffix("/*").rstrip("/")
-        if not name or any(sign in name for sign in "*?["):
-            return None
-        path = scope.workspace / name
-        if path.exists():
-            found.append(path)
-    return found
+    """Returns the existing paths that are private by label; None if there may be too many."""
+    patterns = [pattern.strip() for form, _, pattern in (one.partition(":") for one in entries) if form == "path"]
+    wild = [one for one in patterns if _WILD.search(one.removesuffix("/**").removesuffix("/*"))]
+    plain = [one.removesuffix("/**").removesuffix("/*").rstrip("/") for one in patterns if one not in wild]
+    found = [path for name in plain if (path := scope.workspace / name).exists()]
+    matching = find_matching(wild, scope)
+    if matching is None or not all(plain):
+        return None
+    real = os.path.realpath(scope.workspace)
+    hidden = [one for one in matching if matches_any(entries, "path", [os.path.relpath(one, real)])]
+    if len(hidden) > MOST_HIDDEN or any(map(os.path.isdir, set(matching) - set(hidden))):
+        return None
+    return [*found, *map(Path, hidden)]
 
 
 # Settles a trial run: its effects are judged, shown if they need approval, and applied or discarded.
