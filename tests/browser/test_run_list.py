@@ -133,6 +133,41 @@ async def test_questions_of_selected_runs_are_answered_and_runs_are_deleted_afte
 
 
 @pytest.mark.slow
+async def test_failed_runs_are_retried_one_alone_and_several_together(own_console, tabs):
+    console = tabs.console = own_console()
+    names = ("first", "second", "third")
+    runs = {name: console.begin(f"say {name}", {"broken": True}) for name in names}
+    done = console.begin("say done", "It is done.")
+    for run in runs.values():
+        console.run_is(run, "failed")
+    console.run_is(done, "finished")
+    for name in names[:2]:
+        console.scene(f"say {name}", f"This is {name}.")
+    page = await tabs.open(f"#/runs/{runs['first']}", fresh=True)
+    await page.get_by_role("button", name="Resume").click()
+    await expect(page.get_by_text("This is first.").first).to_be_visible()
+    console.run_is(runs["first"], "finished")
+
+    await page.goto(f"{console.address}/#/runs")
+    for name in ("second", "third", "done"):
+        await page.get_by_role("checkbox", name=f"Select say {name}").check()
+    bar = page.get_by_role("group", name="Selected runs")
+    await bar.get_by_role("button", name="Retry 2…").click()  # the one that is finished cannot be retried
+    box = page.get_by_role("dialog")
+    await expect(box).to_contain_text("say third")
+    await box.get_by_role("button", name="Cancel").click()
+    assert console.get(f"/api/runs/{runs['second']}")["status"] == "failed"
+    console.scene("say third", "This is third.")
+    await bar.get_by_role("button", name="Retry 2…").click()
+    await box.get_by_role("button", name="Retry 2 runs").click()
+    await expect(page.get_by_text("2 runs queued again.").first).to_be_visible()
+    for name in ("second", "third"):
+        assert console.run_is(runs[name], "finished")["text"] == f"This is {name}."
+    await expect(rows_of(page).get_by_text("finished")).to_have_count(4)
+    await expect(bar).to_be_hidden()
+
+
+@pytest.mark.slow
 async def test_answers_are_marked_filtered_and_taken_away_as_cases(own_console, tabs):
     console = tabs.console = own_console()
     runs = [console.begin(f"say {word}", f"It is {word}.") for word in ("yes", "no")]
@@ -188,7 +223,10 @@ async def test_trends_are_shown_by_agent_model_tool_and_user_with_a_table_beneat
     await expect(page).to_have_url(re.compile("user=%3Cimg"))
     await expect(page.get_by_label("User", exact=True)).to_have_value(HOSTILE)
     await expect(page.get_by_role("img", name=re.compile("^Runs, last 14 days. Ended: today 1,"))).to_be_visible()
+    await expect(page.get_by_role("img", name=re.compile("^Calls, all models and users, last 14 days"))).to_be_visible()
+    await expect(page.get_by_text("are of all models and users: the event log does not have them")).to_be_visible()
     await page.go_back()
+    await expect(page.get_by_role("img", name=re.compile("^Calls, last 14 days"))).to_be_visible()
     await expect(page.get_by_label("User", exact=True)).to_have_value("")
     await expect(page.get_by_role("img", name=re.compile("^Runs, last 14 days. Ended: today 2,"))).to_be_visible()
     await page.get_by_label("Agent", exact=True).select_option("ops")

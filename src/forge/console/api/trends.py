@@ -45,7 +45,10 @@ def show_trends(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
     stored = read(lambda connection: _read_stored(connection, days, since, wanted))
     series, more_notes = _stored_series(console, stored, days, since, wanted)
     if "model" in wanted or "user" in wanted:
-        notes.append("Calls, errors and denials by day are of all models and users: the log does not have them.")
+        notes.append(
+            "Calls, their durations, errors and denials are of all models and users: the event log does not have them. "
+            "Runs, cost, tokens and questions are of the chosen ones."
+        )
     tools = _tools(trends)
     return {
         "days": days,

@@ -102,6 +102,7 @@ function view({ days, series, by, denials, notes }, wanted) {
         { name: "p95", kind: "run", values: series[`${name}p95`] },
         { name: "p50", kind: "tool", values: series[`${name}p50`] },
     ];
+    const ofAll = wanted.model || wanted.user ? ", all models and users" : ""; // the event log has neither
     const hits = days.map((_, index) => (series.input[index] ? series.cached[index] / series.input[index] : null));
     const charts = [
         ["Cost", [{ name: "Cost", kind: "model", values: series.cost }], cost],
@@ -123,10 +124,10 @@ function view({ days, series, by, denials, notes }, wanted) {
         ],
         ["Cache hits", [{ name: "Share of the input", kind: "model", values: hits }], percent],
         ["Run duration", times("run_"), duration],
-        ["Calls", [{ name: "Calls", kind: "tool", values: series.calls }], amount],
-        ["Call duration", times(""), duration],
+        [`Calls${ofAll}`, [{ name: "Calls", kind: "tool", values: series.calls }], amount],
+        [`Call duration${ofAll}`, times(""), duration],
         [
-            "Errors and denials",
+            `Errors and denials${ofAll}`,
             [
                 { name: "Errors", kind: "wrong", values: added("errors", "denied"), shown: series.errors },
                 { name: "Denied", kind: "person", values: series.denied },
@@ -161,9 +162,9 @@ function view({ days, series, by, denials, notes }, wanted) {
                 by[subject].map((row) => groupRow(row, subject, wanted)),
             ),
         ]),
-        h("h2", {}, "By tool"),
+        h("h2", {}, `By tool${ofAll && ": calls of all models and users, questions of the chosen ones"}`),
         tableOf("By tool", TOOL_NAMES, by.tool.map(toolRow)),
-        h("h2", {}, "Denials by tool and day"),
+        h("h2", {}, `Denials by tool and day${ofAll}`),
         denials.length
             ? tableOf(
                   "Denials by tool and day",
@@ -175,7 +176,7 @@ function view({ days, series, by, denials, notes }, wanted) {
                   ]),
               )
             : h("p", { class: "quiet" }, "No call was denied."),
-        h("h2", {}, "By day"),
+        h("h2", {}, `By day${ofAll && ": calls, errors and denials of all models and users"}`),
         tableOf("By day", DAY_NAMES, dayRows(days, series).reverse()),
     ];
 }
