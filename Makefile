@@ -164,10 +164,14 @@ dist: $(DIST_READY) ## build the wheel and the sdist into dist/, and check them
 $(DIST_READY): $(READY)
 	@$(call new-venv,$(DIST_VENV)); \
 	echo '== setup: installing what builds and checks a release in $(DIST_VENV)'; \
-	$$install -c constraints.txt build twine uv-build || exit 1; touch $@
+	$$install -c constraints.txt build cyclonedx-bom twine uv-build || exit 1; touch $@
 
 changelog: $(READY) ## put the notes of changelog.d into CHANGELOG.md and set the version: make changelog VERSION=0.2.0
 	@$(BIN)/python -m scripts.changelog $(if $(VERSION),$(VERSION),$(error name a version: make changelog VERSION=0.2.0)) $(if $(DRY_RUN),--dry-run)
+
+.PHONY: release-check
+release-check: $(DIST_READY) ## every step of a release as a dry run: make release-check VERSION=0.2.0 (minutes; changes nothing)
+	@$(BIN)/python -m scripts.release check $(if $(VERSION),$(VERSION),0.2.0)
 
 install-sizes: dist ## measure a base install and every extra in fresh environments, into docs/install.md (minutes)
 	@$(BIN)/python -m scripts.install_sizes dist/*.whl

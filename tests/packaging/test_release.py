@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 import yaml
 
 from forge.core.extras import EXTRAS
-from scripts import changelog, install_sizes, release
+from scripts import changelog, install_sizes, release, site
 from tests.packaging.base_install import PROJECT, ROOT
 
 NOTES = {
@@ -136,7 +137,10 @@ def test_the_workflow_publishes_with_the_least_permissions():
     assert workflow["permissions"] == {}
     assert workflow[True] == {"push": {"tags": ["v[0-9]+.[0-9]+.[0-9]+*"]}}  # YAML reads `on` as true
     assert {name for name, job in jobs.items() if "id-token" in job["permissions"]} == {"publish"}
-    assert {name for name, job in jobs.items() if job["permissions"].get("contents") == "write"} == {"announce"}
+    assert {name for name, job in jobs.items() if job["permissions"].get("contents") == "write"} == {
+        "announce",
+        "pages",
+    }
     assert set(jobs["publish"]["needs"]) == {"tests", "build"}
     used = [step.get("uses", "") for step in jobs["publish"]["steps"]]
     assert any(one.startswith("pypa/gh-action-pypi-publish@") for one in used)
@@ -168,3 +172,41 @@ def test_the_table_is_written_between_its_marks(tmp_path):
     assert page.read_text().startswith("Before.\n")
     assert page.read_text().endswith("\nAfter.\n")
     assert "old" not in page.read_text()
+
+
+def test_the_quick_steps_of_the_checklist_pass():
+    assert "are pinned" in release.check_actions()
+    assert "no mail address" in release.check_addresses()
+    assert "as in pyproject.toml" in release.check_recipe()
+    assert release.check_version_and_notes("99.0.0")
+
+
+def test_a_step_of_the_checklist_fails_where_it_should(project):
+    workflow = project / ".github/workflows/ci.yml"
+    workflow.parent.mkdir(parents=True)
+    workflow.write_text(f"      - uses: actions/checkout@{'a' * 40} # v4\n")
+    assert release.check_actions(project) == "1 uses of actions are pinned"
+    workflow.write_text("      - uses: actions/checkout@v4\n")
+    with pytest.raises(changelog.ReleaseError, match="not pinned"):
+        release.check_actions(project)
+    (project / "SECURITY.md").write_text("Write to someone@example.com.\n")
+    assert release.check_addresses(project)
+    (project / "SECURITY.md").write_text("Write to security@forge.dev.\n")
+    with pytest.raises(changelog.ReleaseError, match=r"security@forge\.dev"):
+        release.check_addresses(project)
+    with pytest.raises(changelog.ReleaseError, match="lower than"):
+        release.check_version_and_notes("0.0.9", project)
+
+
+def test_the_pages_of_versions_stand_side_by_side(tmp_path, capsys):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "index.html").write_text("<p>New</p>")
+    for version in ("0.9.0", "0.10.0", "0.11.0rc1", "0.10.0"):
+        assert site.main([version, str(tmp_path / "site"), str(tmp_path / "pages")]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "0.11.0rc1, 0.10.0, 0.9.0"
+    assert "0.10.0/index.html" in (tmp_path / "pages/index.html").read_text()
+    listed = json.loads((tmp_path / "pages/versions.json").read_text())
+    assert [one["version"] for one in listed if one["aliases"]] == ["0.10.0"]
+    assert (tmp_path / "pages/0.9.0/index.html").read_text() == "<p>New</p>"
+    assert site.main(["../x", str(tmp_path / "site"), str(tmp_path / "pages")]) == 1
+    assert site.main(["1.0.0", str(tmp_path), str(tmp_path / "pages")]) == 1
