@@ -139,7 +139,8 @@ def test_a_directory_that_may_not_be_read_is_closed(place: Path, wrong: None):
 def test_with_a_pattern_that_denies_only_plain_lines_run_unasked(place: Path, tier: Tier, denied: str):
     policy = ("allow read", f"deny read {denied}")
     assert "needs a person's approval" in call(place, tier, "git status", *policy).for_llm
-    assert "needs a person's approval" in call(place, tier, "cat open | sort", *policy).for_llm
+    assert "needs a person's approval" in call(place, tier, "cat open | sort", *policy, trial="off").for_llm
+    assert "text of secrets/key" not in call(place, tier, "cat secrets/key | sort", "deny read secret*/key").for_llm
     assert call(place, tier, "cat open", *policy).for_llm == "text of open"
     assert "On branch" in call(place, tier, "git status", "allow read").for_llm
 
@@ -302,7 +303,11 @@ def test_what_may_not_be_read_stays_hidden_behind_wildcards_and_variables(place:
     assert ("needs a person's approval" not in result.for_llm) is runs, result.for_llm
     assert "text of secrets/key" not in result.for_llm
     assert "text of secrets/key" in call(place, tier, line, "allow read").for_llm
-    assert "needs a person's approval" in call(place, tier, line, "allow read", "deny read **/k*").for_llm
+    pattern = ("allow read", "deny read **/k*")
+    assert "needs a person's approval" in call(place, tier, line, *pattern, trial="off").for_llm
+    tried = call(place, tier, line, *pattern).for_llm  # a trial hides what the pattern means, or asks
+    assert "text of secrets/key" not in tried
+    assert ("needs a person's approval" not in tried) is runs, tried
 
 
 @pytest.mark.parametrize(
