@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 from forge.core.context import Scope
 from forge.core.messages import ToolCall
-from forge.permissions.gate import TrialMode
-from forge.permissions.policy import PermissionRequest, Rules, rules
+from forge.permissions.policy import PermissionRequest, Rules, TrialMode, rules
 from forge.permissions.questions import Answer
 from forge.pipeline import standard_executor
 from forge.process.running.run import find_tier

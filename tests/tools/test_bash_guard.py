@@ -15,8 +15,7 @@ import pytest
 from forge.core.context import Root, Scope
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
-from forge.permissions.gate import TrialMode
-from forge.permissions.policy import rules
+from forge.permissions.policy import TrialMode, rules
 from forge.pipeline import standard_executor
 from forge.process.sandbox import Tier
 from forge.tools.bash import Bash, guard

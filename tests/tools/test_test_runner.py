@@ -19,8 +19,7 @@ from forge.core.errors import ToolError
 from forge.core.events import ToolOutput
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
-from forge.permissions.gate import TrialMode
-from forge.permissions.policy import rules
+from forge.permissions.policy import TrialMode, rules
 from forge.pipeline import standard_executor
 from forge.tools.test_runner import TestRunner
 from forge.tools.test_runner.frameworks import plan_run
