@@ -406,6 +406,60 @@ async def test_a_failed_application_changes_nothing_and_can_be_repeated(
     layer.discard()
 
 
+FULL_DISK = """
+import asyncio, json, os, sys
+from pathlib import Path
+from forge.core.errors import ToolError
+from tests.process.trials import tier_of, tree, try_line
+
+async def main(workspace):
+    for name in ("old", "gone"):
+        (workspace / name).write_text(name)
+    if not (tier := tier_of(workspace)).how:
+        return {"problem": tier.problem}
+    before = tree(workspace)
+    line = "rm gone; echo new >old; for one in 1 2 3 4; do head -c 200000 /dev/urandom >new$one; done"
+    layer, effects, done = await try_line(workspace, line)
+    told = {"how": tier.how, "effects": len(effects.files), "problem": "", "said": ""}
+    filler = workspace.parent / "filler"
+    room = os.statvfs(workspace)
+    filler.write_bytes(b"x" * (room.f_bavail * room.f_frsize - 500_000))
+    try:
+        layer.apply()
+    except ToolError as error:
+        told["said"] = error.message
+    told["unchanged"] = tree(workspace) == before
+    filler.unlink()
+    layer.apply()
+    told["applied"] = sorted(one for one in os.listdir(workspace) if one != ".forge")
+    layer.discard()
+    return told
+
+print(json.dumps(asyncio.run(main(Path(sys.argv[1])))))
+"""
+
+
+def test_a_real_disk_that_is_full_changes_nothing_and_with_room_again_it_is_applied(tmp_path: Path) -> None:
+    """The workspace is on a small disk of its own, the layer on another one."""
+    (mounted := tmp_path / "small").mkdir()
+    small = 'mount -t tmpfs -o size=4m none "$1" && mkdir "$1/workspace" && shift && exec "$@"'
+    spaces = ("--mount",) if os.geteuid() == 0 else ("--user", "--map-current-user", "--keep-caps", "--mount")
+    inside = ["unshare", *spaces, "sh", "-c", small, "sh", str(mounted)]
+    if shutil.which("unshare") is None or subprocess.run([*inside, "true"], capture_output=True).returncode:
+        pytest.skip("NOT TESTED: no disk can be mounted here, in a namespace of its own")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [*inside, sys.executable, "-c", FULL_DISK, str(mounted / "workspace")]
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr[-2_000:]
+    told = json.loads(done.stdout)
+    if told["problem"]:
+        pytest.skip(f"NOT TESTED: no trial is possible on a mounted disk: {told['problem']}")
+    assert told["effects"] == 6
+    assert "the disk is full; nothing was changed" in told["said"]
+    assert told["unchanged"]
+    assert told["applied"] == ["new1", "new2", "new3", "new4", "old"]
+
+
 async def test_a_limit_of_file_sizes_that_stops_a_copy_is_recognised(workspace: Path) -> None:
     (workspace / "large").write_bytes(b"x" * 3_000_000)
     layer = layer_over(workspace)
