@@ -9,7 +9,7 @@ import pytest
 from forge import Answer, ToolError
 from forge.agent.session import SessionStore
 from forge.core.events import TextDelta, ToolStarted
-from forge.doors import open_session
+from forge.doors.open_session import open_session
 from forge.project.project import RunOptions
 from forge.project.trust import accept
 from forge.workspace.state import state_directory

@@ -23,6 +23,7 @@ bad configuration; 3 waits for a person; 4 a limit was reached; 130 interrupted.
 @click.group(
     cls=LazyGroup,
     modules={
+        "acp": "forge.cli.commands.acp",
         "audit": "forge.cli.commands.audit",
         "build": "forge.cli.commands.build",
         "completion": "forge.cli.commands.completion",

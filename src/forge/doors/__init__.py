@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from forge.doors.acp import serve_acp as serve_acp
     from forge.doors.agui import agui_app as agui_app
     from forge.doors.open_session import OpenSession as OpenSession
-    from forge.doors.open_session import open_session as open_session
 else:
     from forge.core.public import expose
 

@@ -307,7 +307,7 @@ async def open_session(
     audit: str | None = None,
     logs: bool = True,
     report: Callable[[str], None] = log.warning,
-    prepare: Callable[[Project, Agent], None] = lambda project, agent: None,
+    prepare: Callable[[Project], None] = lambda project: None,
 ) -> AsyncIterator[OpenSession]:
     """Opens a session of a project, with its agent, its sources and its log of events.
 
@@ -322,7 +322,7 @@ async def open_session(
         audit: the file of the log; by default the one of the workspace.
         logs: False: no log is written.
         report: receives what is left out, such as a server that does not answer.
-        prepare: gets the agent before it is opened, such as to add tools.
+        prepare: gets the project before its agent is made, such as to add MCP servers.
 
     Example:
         >>> _ = Path("hello.yaml").write_text("- Hello!")
@@ -342,8 +342,8 @@ async def open_session(
             stack.enter_context(closing(store))
         remembered = store.read_meta(name, MODEL) if store is not None and not is_new else None
         chosen = model or (remembered if isinstance(remembered, str) else None)
+        prepare(project)
         agent = project.agent(chosen, turns=turns, approve=approve)
-        prepare(project, agent)
         await stack.enter_async_context(agent)
         if logs:
             stack.enter_context(log_project(agent.activity, project.workspace, audit, report))

@@ -51,7 +51,7 @@ def serve(options: Options, flags: dict[str, Any]) -> int:
         _silence_packages(debug=options.debug)
         with log_events(agent.activity, project.workspace, flags["audit"], wanted=not flags["no_audit"]):
             run_server = _serve_http if flags["http"] else _serve_stdio
-            asyncio.run(_run_until_signal(run_server(agent, project, flags)))
+            asyncio.run(run_until_signal(run_server(agent, project, flags)))
     return 0
 
 
@@ -177,7 +177,7 @@ def _report_tools(agent: Agent, url: str, loading: asyncio.Future[None]) -> None
     )
 
 
-async def _run_until_signal(work: Coroutine[Any, Any, None]) -> None:
+async def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
     """Runs to the end or until SIGTERM, and cleans up."""
     task = asyncio.ensure_future(work)
     is_ending = False

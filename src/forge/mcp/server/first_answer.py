@@ -129,13 +129,13 @@ async def await_readable(file: int) -> None:
     """Waits for input. Raises `PermissionError` if the system cannot poll the file."""
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
-    loop.add_reader(file, _wake, ready)
+    loop.add_reader(file, wake, ready)
     try:
         await ready
     finally:
         loop.remove_reader(file)
 
 
-def _wake(ready: asyncio.Future[None]) -> None:
+def wake(ready: asyncio.Future[None]) -> None:
     if not ready.done():
         ready.set_result(None)

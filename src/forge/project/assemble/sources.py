@@ -83,6 +83,14 @@ class Sources:
     def all(self) -> dict[str, ToolSource]:
         return {**self.servers, **self.documents, **self.scripts, **self.unset}
 
+    def add_servers(self, entries: Mapping[str, McpEntry], workspace: Path) -> None:
+        """Adds MCP servers that a person names beside those of the file, with the same sandbox, rules and pins.
+
+        A name that the file has stays the one of the file. Raises `ToolError` or `DefinitionError`.
+        """
+        new = {name: entry for name, entry in entries.items() if name not in self.configuration.servers}
+        self.servers.update(_build_servers(self.configuration, workspace, new))
+
     def direct_tools(self) -> list[Tool]:
         """Returns the tools that reach servers and documents without mounting them."""
 
@@ -187,8 +195,11 @@ async def _enter(stack: AsyncExitStack, manager: Any) -> None:
     await stack.enter_async_context(manager)
 
 
-def _build_servers(configuration: Configuration, workspace: Path) -> dict[str, McpSource]:
-    if not configuration.servers:
+def _build_servers(
+    configuration: Configuration, workspace: Path, entries: Mapping[str, McpEntry] | None = None
+) -> dict[str, McpSource]:
+    entries = configuration.servers if entries is None else entries
+    if not entries:
         return {}
     from forge.mcp.client.source import mcp
     from forge.mcp.pins import Pins
@@ -206,7 +217,7 @@ def _build_servers(configuration: Configuration, workspace: Path) -> dict[str, M
             hidden=entry.hidden,
             pins=pins,
         )
-        for name, entry in configuration.servers.items()
+        for name, entry in entries.items()
     }
     for server in servers.values():
         if server.login is not None:

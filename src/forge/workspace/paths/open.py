@@ -6,8 +6,9 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
@@ -29,8 +30,31 @@ _SPECIAL = {
 }
 
 
+_unsaved: ContextVar[Mapping[str, bytes] | None] = ContextVar("unsaved", default=None)
+
+
+@contextmanager
+def show_unsaved(files: Mapping[str, bytes]) -> Iterator[None]:
+    """Shows other contents of files inside the block, by path: text that an editor has not saved yet."""
+    before = _unsaved.set(files)
+    try:
+        yield
+    finally:
+        _unsaved.reset(before)
+
+
+def _open_unsaved(content: bytes) -> int:
+    descriptor = os.memfd_create("forge-unsaved")
+    with open(os.dup(descriptor), "wb") as file:
+        file.write(content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
 def open_file(location: Location) -> int:
     """Opens the regular file at a location for reading; the caller closes the descriptor."""
+    if (unsaved := _unsaved.get()) is not None and (content := unsaved.get(str(location.path))) is not None:
+        return _open_unsaved(content)
     with explain_errors(location.shown):
         descriptor = open_at(location, _READ)
     try:
