@@ -72,7 +72,7 @@ def serve_agui(options: Options, flags: dict[str, Any]) -> int:
         agent.secrets.learn([token])
         _silence_packages(debug=options.debug)
         with log_events(agent.activity, project.workspace, flags["audit"], wanted=not flags["no_audit"]):
-            asyncio.run(_run_until_signal(_serve_agui(agent, flags, token)))
+            asyncio.run(run_until_signal(_serve_agui(agent, flags, token)))
     return 0
 
 
