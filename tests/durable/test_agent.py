@@ -20,9 +20,11 @@ from forge import (
     Answer,
     DurableAgent,
     Message,
+    Permission,
     Retry,
     RunContext,
     Scope,
+    Scripted,
     ToolCall,
     ToolContext,
     WorkerSettings,
@@ -706,3 +708,26 @@ async def test_a_run_that_no_worker_works_on_is_cancelled_with_its_last_event(da
         queued = durable.start("pay Ada", queue="elsewhere")
         assert (await queued.cancel()).reason == "cancelled"
         assert [type(event) async for event in queued.events()] == [RunFinished]
+
+
+async def test_a_question_ends_with_what_asked_it_and_is_not_left_for_the_run(tmp_path):
+    @tool
+    async def gives_up(ctx: ToolContext) -> str:
+        """Ask about a host, and wait for a while only, as programs do."""
+        try:
+            async with asyncio.timeout(2):
+                await ctx.require(Permission.NETWORK, "https://asked.test")
+        except TimeoutError:
+            return "gave up"
+        return "reached"
+
+    @tool(permissions={"write"})
+    def note() -> str:
+        """Write a note."""
+        return "noted"
+
+    model = Scripted(ToolCall("gives_up", {}), ToolCall("note", {}), "done")
+    async with DurableAgent(Agent(model, tools=[gives_up, note]), f"sqlite:///{tmp_path}/runs.db") as agent:
+        result = await agent.run("Go.", run_id="one")
+        assert [wait.kind for wait in result.waits] == ["approval"]
+        assert (await agent.answer("one", Answer("once"))).text == "done"  # there is one open question, not two

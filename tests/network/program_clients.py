@@ -85,8 +85,16 @@ CLIENTS = (
         f"""python3 -c 'import httpx; print(httpx.get("https://{HOST}/hello").text)'""",
         "hello",
     ),
+    ("aiohttp", "python3:aiohttp", "python3 asked.py", "hello"),
     ("Go", "go", "cd go && GOCACHE=$PWD/cache GOFLAGS=-mod=mod GOTOOLCHAIN=local go run .", "hello"),
 )
+AIOHTTP = f"""
+import aiohttp, asyncio
+async def main():
+    async with aiohttp.ClientSession() as session, session.get("https://{HOST}/hello") as answer:
+        print(await answer.text())
+asyncio.run(main())
+"""
 GO = f"""package main
 import ("fmt"; "io"; "net/http")
 func main() {{
@@ -137,6 +145,7 @@ def make_site(top: Path) -> None:
 def make_workspace(top: Path, site: Path) -> None:
     top.mkdir()
     (top / "Get.java").write_text(JAVA)
+    (top / "asked.py").write_text(AIOHTTP)
     (top / "go").mkdir()
     (top / "go/go.mod").write_text("module get\n")
     (top / "go/main.go").write_text(GO)

@@ -218,6 +218,100 @@ def transparent_without_a_name() -> object:
     return context.wrap_socket(socket.create_connection(("127.0.0.1", 443), SECONDS))
 
 
+@way
+def multipath_tcp() -> object:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262) as made:
+        made.settimeout(SECONDS)
+        made.connect((DENIED_ADDRESS, 443))
+        return made
+
+
+@way
+def sctp() -> object:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 132) as made:
+        made.settimeout(SECONDS)
+        made.connect((DENIED_ADDRESS, 443))
+        return made
+
+
+@way
+def data_with_the_first_packet() -> object:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as made:
+        return made.sendto(b"GET / HTTP/1.1\r\n\r\n", 0x20000000, (DENIED_ADDRESS, 80))
+
+
+@way
+def from_the_address_of_the_proxy() -> object:
+    with socket.socket() as made:
+        made.settimeout(SECONDS)
+        made.bind(("127.0.0.1", 0))
+        made.connect((DENIED_ADDRESS, 443))
+        return made
+
+
+@way
+def an_ipv4_address_in_ipv6() -> object:
+    return socket.create_connection((f"::ffff:{DENIED_ADDRESS}", 443), SECONDS)
+
+
+@way
+def names_over_tcp() -> object:
+    return socket.create_connection(("127.0.0.1", 53), SECONDS)
+
+
+@way
+def a_message_in_a_name() -> object:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
+        made.settimeout(SECONDS)
+        question = b"\x12\x34\x01\0\0\1\0\0\0\0\0\0\x06leaked\x06denied\x04test\0\0\x10\0\1"
+        made.sendto(question, ("127.0.0.1", 53))
+        if made.recv(512)[6:8] == b"\0\0":
+            raise OSError("no text comes back")
+        return question
+
+
+@way
+def transparent_with_the_name_in_small_records() -> object:
+    return greet(socket.create_connection(("127.0.0.1", 443), SECONDS), small(greeting(DENIED)))
+
+
+@way
+def transparent_with_capitals_and_a_dot() -> object:
+    return tls_to(f"{DENIED.upper()}.", socket.create_connection(("127.0.0.1", 443), SECONDS))
+
+
+@way
+def a_second_greeting() -> object:
+    return greet(connect(f"{ALLOWED}:443"), greeting(ALLOWED) + b"\x14\x03\x03\0\1\1" + greeting(DENIED))
+
+
+@way
+def a_second_greeting_in_small_records() -> object:
+    return greet(connect(f"{ALLOWED}:443"), greeting(ALLOWED) + small(greeting(DENIED)))
+
+
+def greeting(name: str) -> bytes:
+    written = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), written, server_hostname=name).do_handshake()
+    return written.read()
+
+
+def small(record: bytes) -> bytes:
+    return b"".join(b"\x16\x03\x01\0\1" + record[at : at + 1] for at in range(5, len(record)))
+
+
+def greet(connected: socket.socket, said: bytes) -> bytes:
+    """Sends greetings; an answer other than the end, or a server's complaint, means that they went through."""
+    with connected:
+        connected.settimeout(SECONDS)
+        connected.sendall(said)
+        came = b"".join(iter(lambda: connected.recv(65_536), b""))
+    if b"denied.test" not in came:
+        raise OSError("ended without a certificate of the denied host")
+    return came
+
+
 def is_passed_on(head: str) -> Callable[[], object]:
     def work() -> object:
         said = through_proxy(head)
@@ -241,6 +335,13 @@ for name, head in {
     "two_lengths": f"POST http://{ALLOWED}/ HTTP/1.1\r\nHost: {ALLOWED}\r\n"
     "Content-Length: 1\r\nContent-Length: 9\r\n\r\nx",
     "line_in_a_header": f"GET http://{ALLOWED}/ HTTP/1.1\r\nHost: {ALLOWED}\r\nX: a\nHost: {DENIED}\r\n\r\n",
+    "socks_5": "\x05\x01\x00",
+    "socks_4": "\x04\x01\x01\xbb\x97\x65\x01\x01\x00",
+    "another_proxy_s_words": f"PROXY TCP4 1.1.1.1 {DENIED_ADDRESS} 1 443\r\nGET / HTTP/1.1\r\nHost: {DENIED}\r\n\r\n",
+    "connect_with_a_url": f"CONNECT http://{DENIED}:443 HTTP/1.1\r\nHost: {ALLOWED}\r\n\r\n",
+    "websocket": f"GET http://{DENIED}/ HTTP/1.1\r\nHost: {DENIED}\r\n"
+    "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+    "refused_then_another": f"CONNECT {DENIED}:443 HTTP/1.1\r\nHost: x\r\n\r\nGET http://{DENIED}/ HTTP/1.1\r\n\r\n",
     "nothing_but_noise": "\x00\x01\x02\r\n\r\n",
     "endless_head": f"GET http://{ALLOWED}/ HTTP/1.1\r\nX: {'x' * 200_000}",
 }.items():

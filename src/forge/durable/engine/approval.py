@@ -43,8 +43,12 @@ async def stored_approval(request: PermissionRequest) -> Answer:
         asks_before = request.editable and request.result is None and not request.question
         if asks_before or request.effects is not None:
             raise Wait.for_approval(stored.id).as_error("it waits for a person's approval")
-        await asyncio.sleep(ANSWER_POLL)
-        stored = await in_thread(lambda: attempt.store.question(question.id))
+        try:
+            await asyncio.sleep(ANSWER_POLL)
+            stored = await in_thread(lambda: attempt.store.question(question.id))
+        except asyncio.CancelledError:  # what asked has ended, such as a program that wanted to reach a host
+            await asyncio.shield(in_thread(lambda: attempt.store.withdraw(question.id)))
+            raise
     return answer_from_json(stored.answer, stored.by)
 
 

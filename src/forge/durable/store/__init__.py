@@ -309,6 +309,10 @@ class RunStore:
         """
         return self.database.write(lambda connection: questions.add_question(connection, question, segment, worker))
 
+    def withdraw(self, question_id: str) -> None:
+        """Forgets a question that nobody answered."""
+        self.database.write(lambda connection: questions.withdraw_question(connection, question_id))
+
     def always(self, run_id: str) -> set[str]:
         """Returns the digests that a person allowed for the rest of this run."""
         return self.database.read(lambda connection: questions.always_of(connection, run_id))

@@ -62,6 +62,12 @@ def add_question(connection: sa.Connection, question: Question, segment: int = 0
     return question_of(connection, question.id)
 
 
+def withdraw_question(connection: sa.Connection, question_id: str) -> None:
+    """Forgets a question that nobody answered: whoever asked no longer waits, and may ask again."""
+    is_open = sa.and_(questions.c.id == question_id, questions.c.answered.is_(None))
+    connection.execute(sa.delete(questions).where(is_open))
+
+
 def _seal_request(connection: sa.Connection, question: Question, run_id: str) -> dict[str, Any]:
     request = object_of(question.request)
     seal = seal_row(connection, "question", question.id, run_id, question.call, question.tool, question.digest, request)
