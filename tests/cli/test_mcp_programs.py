@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from forge import Scripted, load_project
 from forge.process import sandbox
 from forge.process.running import run as running
 from tests.mcp.client.test_stdio_sandbox import SERVER, confined, reading
@@ -57,6 +58,27 @@ def test_a_machine_without_a_sandbox_starts_no_server_of_a_project_and_says_why(
     project(entry(sandbox="off"))
     (up,) = here("mcp", "list", "--json", *CONFIG).json["servers"]
     assert up["state"] == "up"
+
+
+async def test_a_machine_without_a_sandbox_starts_a_server_of_a_project_after_a_question(
+    project, workspace, monkeypatch
+):
+    monkeypatch.setattr(running, "_tiers", {})
+    monkeypatch.setattr(sandbox, "_problem", lambda tier: "it is switched off")
+    asked = []
+
+    def approve(request):
+        asked.append(request.question)
+        return True
+
+    for own, questions in ({}, 1), ({"sandbox": "required"}, 0), ({"sandbox": "off"}, 0):
+        project(entry(**own))
+        asked.clear()
+        loaded = load_project(workspace, config=workspace / "forge.yaml")
+        async with loaded.agent(model=Scripted("Hello!"), approve=approve) as agent:
+            assert ("tries__try" in agent.registry.names) is (own != {"sandbox": "required"})
+        assert len(asked) == questions
+    assert not asked or "There is no sandbox on this machine" in asked[0]
 
 
 def test_trust_shows_what_a_server_may_reach(here, project):

@@ -65,7 +65,7 @@ from forge.models.vendors import find_model
 from forge.permissions.gate import PolicyGate
 from forge.permissions.labels.settings import LabelSettings
 from forge.permissions.policy import TrialMode
-from forge.permissions.questions import Approver, Policy, nobody
+from forge.permissions.questions import Approver, OpeningQuestions, Policy, nobody, opening_questions
 from forge.pipeline import standard_steps
 from forge.pipeline.guard import MARK
 from forge.pipeline.trace import add_content
@@ -475,7 +475,12 @@ class Agent(Generic[OutputT, DepsT]):
         return replace(chosen.limits, price=self.limits.price)
 
     async def __aenter__(self) -> Self:
-        await find_override(self)._opening.open()
+        agent = find_override(self)
+        asking = opening_questions.set(OpeningQuestions(agent.gate.approve))
+        try:
+            await agent._opening.open()
+        finally:
+            opening_questions.reset(asking)
         return self
 
     async def __aexit__(self, *exception: object) -> None:

@@ -11,6 +11,7 @@ import re
 import traceback
 import unicodedata
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePath
@@ -291,6 +292,26 @@ async def approve_all(request: PermissionRequest) -> Answer:
     if request.personal:
         return Answer.no(by="--yes")
     return Answer("once", by="--yes")
+
+
+class OpeningQuestions:
+    """Puts questions to the approver of an agent while the agent opens its sources, one after the other."""
+
+    def __init__(self, approve: Approver) -> None:
+        self._approve = approve
+        self._lock = asyncio.Lock()
+
+    async def ask(self, request: PermissionRequest) -> bool:
+        """Returns whether a person said yes."""
+        async with self._lock:
+            try:
+                return (await answer_of(self._approve, request, Secrets())).kind != "no"
+            except Waiting:  # nobody is there now, and the program cannot wait
+                return False
+
+
+opening_questions: ContextVar[OpeningQuestions | None] = ContextVar("opening_questions", default=None)
+"""Set while an agent opens its sources."""
 
 
 async def ask_approver(approve: Approver, request: PermissionRequest) -> Answer | bool:

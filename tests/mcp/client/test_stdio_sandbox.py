@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from forge import Agent, Answer, Scripted
 from forge.core.context import Root
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.registry import mount_source
 from forge.mcp import Stdio, mcp
 from forge.network.egress import Egress
 from forge.network.program_secrets import ProgramSecret
+from forge.permissions.gate import approve_all, nobody
 from forge.permissions.policy import rules
 from forge.process import sandbox
 from forge.process.running import run as running
@@ -246,6 +248,63 @@ async def test_without_a_sandbox_nothing_starts_and_the_error_says_what_to_do(ho
     for setting in ("auto", "off"):
         async with tries(home, sandbox=setting) as attempt:
             assert await attempt("found = 'it runs'") == "it runs"
+
+
+@pytest.mark.parametrize(
+    ("answer", "setting", "starts"),
+    [
+        (Answer.ONCE, True, True),
+        (Answer.NO, True, False),
+        (None, True, False),  # no one to ask
+        ("yes", True, False),  # --yes
+        (Answer.ONCE, False, False),  # a person wrote `sandbox: required`
+    ],
+)
+async def test_without_a_sandbox_a_person_is_asked_who_is_told_so(home, monkeypatch, answer, setting, starts):
+    monkeypatch.setattr(running, "_tiers", {})
+    monkeypatch.setattr(sandbox, "_problem", lambda tier: "it is switched off")
+    asked = []
+
+    async def approve(request):
+        asked.append(request)
+        return answer
+
+    approver = {None: nobody, "yes": approve_all}.get(answer, approve) if not isinstance(answer, Answer) else approve
+    transport = Stdio(
+        sys.executable, [str(home / "server.py")], cwd=home, sandbox="required", ask_unconfined=setting, hosts=rules()
+    )
+    agent = Agent(Scripted("Hello!"), tools=[mcp(transport, name="tries")], approve=approver)
+    if starts:
+        async with agent:
+            assert "tries__try" in agent.registry.names
+    else:
+        with pytest.raises(ToolError, match="cannot be started in a sandbox"):
+            async with agent:
+                pass
+    if setting and approver is approve:
+        (request,) = asked
+        assert "There is no sandbox on this machine" in request.question
+        assert "all your permissions" in request.question
+        assert str(home / "server.py") in request.question
+        assert request.personal
+    else:
+        assert not asked
+
+
+async def test_rules_about_hosts_keep_a_program_from_starting_without_a_sandbox(home, monkeypatch):
+    monkeypatch.setattr(running, "_tiers", {})
+    monkeypatch.setattr(sandbox, "_problem", lambda tier: "it is switched off")
+    transport = Stdio(
+        sys.executable,
+        [str(home / "server.py")],
+        cwd=home,
+        sandbox="required",
+        ask_unconfined=True,
+        hosts=rules("deny network evil.example"),
+    )
+    with pytest.raises(ToolError, match="only bubblewrap"):
+        async with Agent(Scripted("Hello!"), tools=[mcp(transport, name="tries")], approve=lambda request: True):
+            pass
 
 
 @pytest.mark.parametrize("command", ["uvx mcp-server-git", "npx -y @scope/server", "pipx run x", "bunx x"])

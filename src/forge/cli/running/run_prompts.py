@@ -285,7 +285,9 @@ class Questions:
         self._typed_tool = ""  # the tool that the person calls: they want what it does
 
     async def __call__(self, request: PermissionRequest) -> Answer:
-        assert self.screen is not None
+        if self.screen is None:  # the agent opens its sources: nothing else is written yet
+            async with self._one:
+                return await ask_on_terminal(request)
         if request.spec.name == self._typed_tool and not request.scope.task:
             return Answer("once", by="terminal")
         async with self._one:

@@ -118,6 +118,8 @@ class Stdio:
         memory: MiB of memory that each process of the program may write to.
         integrity: the digest of an installation that `forge mcp add` pinned.
         connect_timeout: the seconds that starting it and the handshake may take.
+        ask_unconfined: with `required`: if there is no sandbox on this machine, ask the agent's approver, a person,
+            whether to start the program without one.
 
     Example:
         >>> Stdio("uvx", ["mcp-server-git"], cwd="checkout", sandbox="required").command_line
@@ -138,6 +140,7 @@ class Stdio:
     memory: int = MEMORY
     integrity: str = ""
     connect_timeout: float = CONNECT_TIMEOUT
+    ask_unconfined: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.command, str) or not self.command.strip():

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import re
+import shlex
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -17,16 +18,22 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
+from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
+from forge.core.messages import ToolCall
+from forge.core.spec import ToolSpec
 from forge.core.untrusted import has_too_many_values
 from forge.mcp.bounds import MIB, MOST_LINE, MOST_MESSAGE, MOST_VALUES
 from forge.mcp.client.link import Stdio, Wire
 from forge.mcp.programs.fetching import how_to_pin, is_fetching
 from forge.mcp.programs.installed import find_installed
+from forge.permissions.questions import PermissionRequest, opening_questions, show_invisible
 from forge.process.environment import shell_environment
 from forge.process.running.limits import Resources
 from forge.process.running.pipes import Piped
+from forge.process.running.run import find_tier
+from forge.process.sandbox import Tier
 from forge.process.sandbox.layout import Confinement, find_hidden, make_private_folder, remove_folder
 from forge.workspace.state import make_key
 
@@ -281,6 +288,8 @@ async def _start(name: str, server: Stdio, directory: Path, variables: Mapping[s
     limits = Resources(data=server.memory * MIB)
     if not server.is_confined:
         return await Piped.start(command, cwd=directory, env=environment, limits=limits)
+    if await _runs_unconfined(name, server):
+        return await Piped.start(command, cwd=directory, env=environment, limits=limits)
     confinement = _confine(server, directory, folders, variables.get("HOME"))
     if server.hosts is not None:
         from forge.permissions.program_network import server_network  # it loads the network's rules
@@ -292,6 +301,39 @@ async def _start(name: str, server: Stdio, directory: Path, variables: Mapping[s
         return await Piped.start(command, cwd=directory, env=environment, limits=limits, confinement=confinement)
     except ToolError as error:
         raise _explain(name, error) from None
+
+
+async def _runs_unconfined(name: str, server: Stdio) -> bool:
+    """Returns whether there is no sandbox on this machine, and a person said that the program may run without one.
+
+    Raises `ToolError` if rules about hosts would not hold for the program.
+    """
+    questions = opening_questions.get()
+    if questions is None or not server.ask_unconfined or await in_thread(lambda: find_tier("auto")) is not Tier.NONE:
+        return False
+    if server.hosts is not None:
+        from forge.permissions.program_network import server_network
+
+        server_network(name, server.hosts, server.egress, opened=True, sandbox="off")
+    line = shlex.join(server.command_line)
+    spec = ToolSpec(name=name, description="the program of an MCP server", parameters={})
+    question = (
+        f"There is no sandbox on this machine. The program of the MCP server {name} would have all your permissions: it"
+        f" could read and change your files, and use the network. Start it?\n{show_invisible(line, 2_000)}"
+    )
+    return await questions.ask(
+        PermissionRequest(
+            spec,
+            ToolCall(name, {}),
+            {},
+            None,
+            "",
+            Scope(workspace=server.directory),
+            question=question,
+            editable=False,
+            personal=True,
+        )
+    )
 
 
 def _confine(server: Stdio, directory: Path, installed: tuple[Path, ...], home: str | None) -> Confinement:

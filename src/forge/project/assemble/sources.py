@@ -246,6 +246,7 @@ def _transport(configuration: Configuration, entry: McpEntry, workspace: Path) -
         roots=[Root(one.path, writable=one.writable and configuration.writes) for one in entry.program_roots],
         memory=entry.memory,
         integrity=entry.integrity,
+        ask_unconfined=not entry.sandbox and configuration.sandbox == "auto",
     )
 
 
