@@ -29,6 +29,7 @@ _PARENT_DIES, _AMBIENT, _RAISE, _CLEAR_ALL = 1, 47, 2, 4  # prctl
 _ADMIN = 21  # the capability to mount
 _CAPABILITIES_3 = 0x2008_0522
 _TERMINATE = 15
+_NO_SPACE = 28
 _NAMESPACE = "/proc/self/ns/mnt"
 _PATIENCE = 5.0  # seconds for fuse-overlayfs to begin
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -239,7 +240,12 @@ def try_layers(words: Sequence[str]) -> NoReturn:
     that some versions of fuse-overlayfs forget.
     """
     *layer, name = words
-    enter_layers([layer], layer[0])
+    try:
+        enter_layers([layer], layer[0])
+    except LayerError as error:
+        is_limit = error.errno == _NO_SPACE and layer[-1] != ROOT_OVERLAY  # what the kernel says at this limit, too
+        limit = " (or no more user namespaces are allowed: user.max_user_namespaces)" if is_limit else ""
+        sys.exit(f"{error.strerror}{limit}")
     if os.path.isdir(name):
         os.chdir(name)
         _write_file("new")
