@@ -210,6 +210,7 @@ async def forge_in(
             AcpSettings(options=RunOptions(workspace=str(workspace)), model=model, **settings), theirs[0], ours[1]
         )
     )
+    serving.add_done_callback(lambda _: os.close(ours[1]))  # as the end of a process does
     loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(limit=2**26)
     incoming, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(ours[0], "rb"))
     transport, protocol = await loop.connect_write_pipe(
@@ -227,8 +228,7 @@ async def forge_in(
         transport.close()
         await asyncio.wait_for(serving, 30)
         incoming.close()
-        for one in (theirs[0], ours[1]):
-            os.close(one)
+        os.close(theirs[0])
     assert checked.problems == []
 
 
