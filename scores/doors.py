@@ -6,13 +6,40 @@ from importlib.metadata import PackageNotFoundError, version
 
 from scores.report import Missing, Row, Score
 
-SOURCE = "PyPI skills-ref"
+SOURCE = "npm @agentclientprotocol/sdk 2.4.0 (its JSON Schema, v1), PyPI skills-ref"
 MEASURES = "The verdicts of each protocol's own validator, SDK or schema."
 
 
 def run() -> Score:
-    rows = [*skills()]
+    rows = [*acp(), *skills()]
     return Score("doors", SOURCE, MEASURES, rows)
+
+
+def acp() -> list[Row]:
+    """The Agent Client Protocol: a session with the SDK's own client, judged by the published schema."""
+    from scores.acp import judge
+
+    found = judge()
+    return [
+        Row(
+            "ACP: messages of a session, both ways, that fit the published schema",
+            found.messages - len(found.wrong),
+            found.messages,
+            failures=found.wrong,
+        ),
+        Row(
+            "ACP: methods of the stable protocol that Forge offers or uses",
+            found.methods - len(found.unused),
+            found.methods,
+            failures=found.unused,
+        ),
+        Row(
+            "ACP: kinds of updates that Forge sends",
+            found.updates - len(found.unsent),
+            found.updates,
+            failures=found.unsent,
+        ),
+    ]
 
 
 def skills() -> list[Row]:
