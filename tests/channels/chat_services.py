@@ -129,6 +129,9 @@ TELEGRAM_METHODS = {
 """The arguments of the methods of Telegram's Bot API that a channel may call."""
 
 
+NUMBERS = count(100)  # of events and messages: no two are the same, also of two servers
+
+
 @dataclass
 class Called:
     """One request of Forge."""
@@ -161,7 +164,7 @@ class Service:
     url: str = ""
     checked: dict[str, int] = field(default_factory=dict)  # requests by method that had the documented shape
     news: asyncio.Condition = field(default_factory=asyncio.Condition)
-    numbers: Any = field(default_factory=lambda: count(100))
+    numbers: Any = NUMBERS
 
     async def note(self, called: Called, methods: Mapping[str, Any]) -> None:
         known = methods.get(called.method)
@@ -178,8 +181,11 @@ class Service:
 
     async def wait_for(self, wanted: Callable[[Called], bool], number: int = 1) -> Called:
         """Waits until so many calls are as wanted, and returns the last of them."""
-        async with asyncio.timeout(60), self.news:
-            await self.news.wait_for(lambda: sum(map(wanted, self.calls)) >= number)
+        try:
+            async with asyncio.timeout(60), self.news:
+                await self.news.wait_for(lambda: sum(map(wanted, self.calls)) >= number)
+        except TimeoutError:
+            raise AssertionError(f"this is all that was posted: {self.texts}") from None
         return [one for one in self.calls if wanted(one)][number - 1]
 
     async def wait_for_text(self, text: str, number: int = 1) -> Called:
@@ -436,6 +442,50 @@ class FakeTelegram(Service):
 
     async def press(self, question: Called, label: str, *, user: int = 42, chat: int | None = None) -> None:
         await self.push(callback_query=self.pressed(question, label, user=user, chat=chat))
+
+
+@dataclass
+class FakeModel:
+    """A model that speaks Chat Completions: `think` returns a text, or the name and the arguments of a call."""
+
+    think: Callable[[list[dict[str, Any]]], Any]
+    asked: list[list[dict[str, Any]]] = field(default_factory=list)
+    news: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    def app(self) -> Starlette:
+        return Starlette(routes=[Route("/v1/chat/completions", self._answer, methods=["POST"])])
+
+    async def _answer(self, request: Request) -> Response:
+        messages = (await request.json())["messages"]
+        async with self.news:
+            self.asked.append(messages)
+            self.news.notify_all()
+        said = self.think(messages)
+        if asyncio.iscoroutine(said):
+            said = await said
+        head = {"id": "chat", "created": 1, "model": "m", "object": "chat.completion.chunk"}
+        delta: dict[str, Any] = {"role": "assistant"}
+        if isinstance(said, str):
+            delta |= {"content": said}
+        else:
+            function = {"name": said[0], "arguments": json.dumps(said[1])}
+            delta |= {
+                "tool_calls": [{"index": 0, "id": f"call_{len(messages)}", "type": "function", "function": function}]
+            }
+        end = "stop" if isinstance(said, str) else "tool_calls"
+        usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+        events: list[dict[str, Any]] = [
+            {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
+            {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": end}]},
+            {**head, "choices": [], "usage": usage},
+        ]
+        text = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
+        return Response(f"{text}data: [DONE]\n\n", media_type="text/event-stream")
+
+    async def wait_until_asked(self, times: int) -> list[dict[str, Any]]:
+        async with asyncio.timeout(60), self.news:
+            await self.news.wait_for(lambda: len(self.asked) >= times)
+        return self.asked[times - 1]
 
 
 @asynccontextmanager

@@ -34,6 +34,7 @@ bad configuration; 3 waits for a person; 4 a limit was reached; 130 interrupted.
         "eval": "forge.cli.commands.eval",
         "import": "forge.cli.commands.import_",
         "init": "forge.cli.commands.init",
+        "listen": "forge.cli.commands.listen",
         "mcp": "forge.cli.commands.mcp",
         "memory": "forge.cli.commands.memory",
         "policy": "forge.cli.commands.policy",

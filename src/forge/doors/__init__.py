@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from forge.doors.acp import serve_acp as serve_acp
     from forge.doors.agui import agui_app as agui_app
+    from forge.doors.chats import Chat as Chat
+    from forge.doors.chats import listen as listen
     from forge.doors.open_session import OpenSession as OpenSession
 else:
     from forge.core.public import expose

@@ -82,7 +82,7 @@ async def _serve_agui(agent: Agent, flags: dict[str, Any], token: str) -> None:
 
     host = flags["host"]
     app = agui_app(agent, token=token, hosts=(host, *flags["allow_host"]), path=AGUI)
-    with _open_socket(host, flags["port"]) as listening:
+    with open_socket(host, flags["port"]) as listening:
         url = _url(host, listening.getsockname()[1], AGUI)
 
         def ready() -> None:
@@ -135,7 +135,7 @@ async def _serve_http(agent: Agent, project: Project, flags: dict[str, Any]) -> 
     configured = {**_configured_auth(project), **named}
     token = _token(flags["token_env"], host, has_issuer="issuer" in configured)
     agent.secrets.learn(filter(None, (token, configured.get("client_secret", ""))))
-    with _open_socket(host, flags["port"]) as listening:
+    with open_socket(host, flags["port"]) as listening:
         url = _url(host, listening.getsockname()[1])
         auth = _resource_auth(configured, url)
         async with _open_agent(agent) as loading:
@@ -268,7 +268,7 @@ def _token(variable: str | None, host: str, *, has_issuer: bool) -> str:
 
 
 @contextmanager
-def _open_socket(host: str, port: int) -> Iterator[socket.socket]:
+def open_socket(host: str, port: int) -> Iterator[socket.socket]:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listening = socket.create_server((host, port), family=family)

@@ -77,7 +77,7 @@ async def _run_task(
     session = f"{schedule.id}-{new_name()}"
     agent = project.agent(COMMAND if schedule.command else model)
     files: list[Attachment] = []
-    agent.activity.subscribe(lambda event: _collect_files(event, files), ToolFinished)
+    agent.activity.subscribe(lambda event: collect_files(event, files), ToolFinished)
     stop = audit_log(agent.activity, state_directory(project.workspace) / AUDIT)
     try:
         with closing(session_store(project.workspace)) as store:
@@ -120,7 +120,8 @@ def scheduled_prompt(schedule: Schedule) -> str:
     return f"{skill}{schedule.task}\n{UNATTENDED}"
 
 
-def _collect_files(event: object, files: list[Attachment]) -> None:
+def collect_files(event: object, files: list[Attachment]) -> None:
+    """Adds the files that a call of `file_create` made, as far as a channel takes them."""
     result = getattr(event, "result", None)
     call = getattr(event, "call", None)
     if result is None or call is None or call.name != "file_create" or result.is_error:
