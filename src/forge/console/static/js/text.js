@@ -37,6 +37,9 @@ export function visible(text) {
         .replace(SPACES, (gap) => counted(gap.length, "spaces"));
 }
 
+/** The same, with tabs as they are: results have them between columns. */
+export const visibleWithTabs = (text) => text.split("\t").map(visible).join("\t");
+
 /** Output of programs: tabs and emoji stay, and what overwrote a line stands on a line of its own. */
 export function readable(text) {
     if (PLAIN_OUTPUT.test(text)) return text;

@@ -25,7 +25,7 @@ export function barChart(title, days, series, show) {
             );
         });
     }
-    const names = series.length > 1 ? series.map(({ name, kind }) => [h("span", { class: `swatch ${kind}`, "aria-hidden": "true" }), `${name} `]) : null;
+    const names = series.length > 1 ? series.map(({ name, kind }) => [h("span", { class: "series" }, h("span", { class: `swatch ${kind}`, "aria-hidden": "true" }), name), " "]) : null;
     return h(
         "figure",
         { class: "chart" },

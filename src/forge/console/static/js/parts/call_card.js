@@ -260,7 +260,7 @@ function resultView(item, source) {
         ]);
     views.push([
         "For the model",
-        () => textBox(result.for_llm ?? "", { whole: whole("for_llm"), label: "For the model" }),
+        () => textBox(result.for_llm ?? "", { keepsTabs: true, whole: whole("for_llm"), label: "For the model" }),
     ]);
     const data = Object.keys(result.data ?? {}).length;
     if (data) views.push(["Data", () => jsonBox(result.data, { whole: item.resultCut ? whole("data") : null })]);

@@ -3,7 +3,7 @@
 import { fill, h } from "../dom.js";
 import { amount } from "../format.js";
 import { isWhole } from "../redraw.js";
-import { readable, splitMarks, visible } from "../text.js";
+import { readable, splitMarks, visible, visibleWithTabs } from "../text.js";
 import { report } from "./notices.js";
 
 const LONGEST_LINE = 2_000;
@@ -17,9 +17,9 @@ const BIG_PACE = 1_000; // milliseconds between two looks at all of a text that 
  */
 export function textView(
     text,
-    { isOutput = false, lines = 24, fromEnd = false, kindOf = null, whole = null, label = "Text" } = {},
+    { isOutput = false, keepsTabs = false, lines = 24, fromEnd = false, kindOf = null, whole = null, label = "Text" } = {},
 ) {
-    const show = isOutput ? readable : visible;
+    const show = isOutput ? readable : keepsTabs ? visibleWithTabs : visible;
     const box = isWhole(h("div", { class: "text-view" }), text);
     const pre = h("pre", { class: "text", tabindex: "0", role: "group", "aria-label": label });
     const more = h("button", { type: "button", class: "link more", onclick: () => showAll() });
