@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import sys
+from pathlib import Path
 
 import pytest
 from acp import RequestError, embedded_text_resource, image_block, resource_block, resource_link_block
+from acp.schema import McpServerStdio
 
 from forge.agent.session import SessionStore
 from forge.project.trust import accept
@@ -14,6 +17,7 @@ from tests.cli.scripts import call, script
 from tests.doors.acp_editor import ALL, Editor, forge_in
 
 WRITE = call("file_write", path="a.txt", content="one\n")
+SERVER = Path(__file__).parents[1] / "conformance" / "say_server.py"
 PNG = base64.b64encode(
     base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
 ).decode()
@@ -267,3 +271,46 @@ async def test_limits_and_errors_have_their_words(workspace):
         with pytest.raises(RequestError) as refused:
             await editor.agent.new_session(cwd=str(workspace))
         assert refused.value.code == -32000
+
+
+async def test_the_editors_mcp_servers_pass_the_same_gate(workspace):
+    (workspace / "forge.yaml").write_text("sandbox: off\n")
+    accept(workspace)
+    server = McpServerStdio(name="Say it!", command=sys.executable, args=[str(SERVER), "stdio"], env=[])
+    broken = McpServerStdio(name="broken", command=sys.executable, args=["-c", "1/0"], env=[])
+    say = {"call": "Say-it__say", "arguments": {"text": "hello"}}
+    model = script(workspace, say, "Said.", say, "Refused.")
+    editor = Editor("allow_once", "reject_once")
+    async with forge_in(editor, workspace, model):
+        opened = await editor.agent.new_session(cwd=str(workspace), mcp_servers=[server, broken])
+        await editor.say(opened.session_id, "Say it.")
+        await editor.say(opened.session_id, "Say it again.")
+        await editor.say(opened.session_id, "/mcp")
+    assert "No person has approved this tool yet" in editor.asked[0][0].content[0].content.text
+    said, refused = editor.calls().values()
+    assert (said[-1].status, refused[-1].status) == ("completed", "failed")
+    assert "hello" in said[-1].content[0].content.text
+    assert "Say-it  open" in editor.said
+    assert "broken is left out" in editor.said
+
+
+async def test_programs_show_their_output_and_a_trial_is_applied_or_discarded(workspace):
+    model = script(
+        workspace,
+        call("bash", command="echo out > made.txt; echo shown"),
+        "Made.",
+        call("bash", command="rm made.txt"),
+        "Kept.",
+    )
+    editor = Editor("allow_once", "reject_once")
+    async with forge_in(editor, workspace, model):
+        session = await begin(editor, workspace)
+        await editor.say(session, "Make it.")
+        await editor.say(session, "Remove it.")
+    assert (workspace / "made.txt").read_text() == "out\n"
+    first, second = editor.calls().values()
+    assert first[0].kind == "execute"
+    assert "shown" in first[-1].content[-1].content.text
+    assert (first[-1].status, second[-1].status) == ("completed", "failed")
+    names = [[one.name for one in options] for _, options in editor.asked]
+    assert names[0][0] in ("Apply the changes", "Allow once")

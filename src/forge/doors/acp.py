@@ -395,6 +395,7 @@ class AcpSession:
         self._closing = asyncio.Event()
         self._question = asyncio.Lock()
         self._prompts = 0
+        self._notes: list[str] = []  # such as servers that are left out; the person reads them with the next answer
         self._steered: asyncio.Future[StopReason] | None = None
 
     @property
@@ -436,7 +437,7 @@ class AcpSession:
                 turns=settings.turns,
                 audit=settings.audit,
                 logs=settings.logs,
-                report=settings.report,
+                report=self._note,
                 prepare=self._add_servers,
             ) as session:
                 self._take(session)
@@ -465,6 +466,10 @@ class AcpSession:
         fs = self._agent.capabilities.fs
         if fs is not None and fs.read_text_file:
             session.agent.steps = add_editor(session.agent.steps, EditorMethods(self._agent, self.id))
+
+    def _note(self, text: str) -> None:
+        self._agent.settings.report(text)
+        self._notes.append(text)
 
     def _add_servers(self, project: Project) -> None:
         entries = read_servers(self._servers, taken=project.sources.servers)
@@ -537,6 +542,9 @@ class AcpSession:
         running: asyncio.Future[StopReason] = asyncio.get_running_loop().create_future()
         if self._steered is None:
             self._steered = running
+        for note in self._notes:
+            self._queue.put(text_chunk(f"Note: {visible(note)}\n\n"))
+        self._notes.clear()
         self._view.begin()
         stop: StopReason = "end_turn"
         try:
