@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, NamedTuple, Protocol, runtime_checkable
@@ -43,6 +43,15 @@ MOST_TASKS = 100  # whose histories are kept for resuming
 BUDGET = Limits(turns=30, calls=100, seconds=1_800)
 
 
+class OutsideAgent(Protocol):
+    """An agent that others wrote, such as `AcpAgent`: it works on a task by itself, and asks for calls of ours."""
+
+    async def work(
+        self, ctx: ToolContext, name: str, prompt: str, *, tools: Collection[str], seconds: float | None, calls: int
+    ) -> ToolResult:
+        """Returns its report, with labels. Raises `ToolError`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentType:
     """A kind of sub-agent, for `Agent(agents={"researcher": AgentType(…)})`.
@@ -53,6 +62,8 @@ class AgentType:
         model: another model than the parent's: a name, or a provider.
         limits: the limits of one task.
         quarantine: True: each task of this type is a quarantined one, without tools.
+        outside: an agent that others wrote works on the tasks, such as an `AcpAgent`. It has a model of its own, and
+            its instructions are the prompt, with the task behind it.
 
     Example:
         >>> AgentType(prompt="Look things up.", tools=("web_search",)).limits.turns
@@ -64,8 +75,11 @@ class AgentType:
     model: str | Provider | None = None
     limits: Limits = field(default_factory=lambda: BUDGET)
     quarantine: bool = False
+    outside: OutsideAgent | None = None
 
     def __post_init__(self) -> None:
+        if self.outside is not None and (self.quarantine or self.model is not None):
+            raise DefinitionError("AgentType(outside=…): an agent of others has its own model, and no quarantine")
         if isinstance(self.model, str):
             object.__setattr__(self, "model", find_model(self.model))
         if self.quarantine and self.tools:
@@ -157,6 +171,8 @@ class Task(
         if content or read or output:
             message = "content, read and output belong to a task with quarantine: true"
             raise ToolError(message, ErrorKind.VALIDATION, "Set quarantine, or write the text into the prompt.")
+        if chosen.outside is not None:
+            return await self._work_outside(ctx, chosen.outside, chosen, agent_type, prompt, task_id)
         if isinstance(ctx.executor, DelegatesTasks):
             order = Order(agent_type or next(iter(self.types)), task_id, description, prompt)
             return await ctx.executor.delegate(ctx, order)
@@ -177,6 +193,20 @@ class Task(
         result = await agent.drive(executor, Conversation(history), scope, LoopSettings(announce=False))
         self._keep((session, task_id), history)
         return replace(make_report(result, task_id, description), labels=collect_labels(result.messages))
+
+    async def _work_outside(
+        self, ctx: ToolContext, outside: OutsideAgent, chosen: AgentType, agent_type: str, prompt: str, task_id: str
+    ) -> ToolResult:
+        """Gives the task to an agent that others wrote. It begins anew each time."""
+        if task_id:
+            message = f"continuing the task {task_id!r:.80}: this agent does not remember its tasks"
+            raise ToolError(message, ErrorKind.USER, "Give it a new task, with all that it must know.")
+        name = agent_type or next(iter(self.types))
+        given = prompt if chosen.prompt == AgentType().prompt else f"{chosen.prompt}\n\n{prompt}"
+        limits = chosen.limits
+        return await outside.work(
+            ctx, name, given, tools=chosen.tools, seconds=limits.seconds or None, calls=limits.calls or 0
+        )
 
     def required_permissions(
         self, arguments: Mapping[str, Any], scope: Scope

@@ -14,7 +14,7 @@ from forge.project.config.declaration import Configuration
 from forge.project.config.reader import on_one_line
 
 if TYPE_CHECKING:  # most projects have no servers
-    from forge.project.config.sources import McpEntry
+    from forge.project.config.sources import AcpEntry, McpEntry
 
 
 class TrustItem(NamedTuple):
@@ -45,6 +45,11 @@ def scripts_in(workspace: str | os.PathLike[str]) -> list[str]:
 def _program_items(said: Configuration) -> Iterator[TrustItem]:
     for name, server in said.servers.items():
         yield from server_items(name, server, said)
+    for name, agent in said.agents.items():
+        if agent.acp is not None:
+            sets = f" (sets {', '.join(agent.acp.environment)})" if agent.acp.environment else ""
+            yield TrustItem("starts a program", f"sub-agent {name}: {' '.join(agent.acp.command)}{sets}")
+            yield from _program_access(f"sub-agent {name}", agent.acp, said)
     for kind, hook in said.all_hooks:
         yield TrustItem("runs a command", f"hook {kind}: {hook.command}")
     for one in said.schedules or ():
@@ -64,7 +69,7 @@ def server_items(name: str, server: McpEntry, said: Configuration) -> Iterator[T
     if server.command:
         sets = f" (sets {', '.join(server.environment)})" if server.environment else ""
         yield TrustItem("starts a program", f"MCP server {name}: {' '.join(server.command)}{sets}")
-        yield from _program_access(name, server, said)
+        yield from _program_access(f"MCP server {name}", server, said)
     else:
         yield TrustItem("connects to", f"MCP server {name}: {server.url}")
     for key in ("issuer", "idp_token_url"):
@@ -72,16 +77,16 @@ def server_items(name: str, server: McpEntry, said: Configuration) -> Iterator[T
             yield TrustItem("connects to", f"login of the MCP server {name}: {url}")
 
 
-def _program_access(name: str, server: McpEntry, said: Configuration) -> Iterator[TrustItem]:
-    """Yields what the program of a server may reach."""
+def _program_access(whose: str, server: McpEntry | AcpEntry, said: Configuration) -> Iterator[TrustItem]:
+    """Yields what the program of a server, or of an agent of others, may reach."""
     from forge.mcp.programs.fetching import is_fetching
     from forge.project.assemble.sources import server_sandbox
 
-    whose = f"MCP server {name}"
     if not server.integrity and is_fetching(server.command):
-        yield TrustItem(
-            "fetches a program", f"{whose}: its package is not pinned; `forge mcp add {name}` installs and pins it"
+        advice = (
+            f"; `forge mcp add {whose.split()[-1]}` installs and pins it" if whose.startswith("MCP server ") else ""
         )
+        yield TrustItem("fetches a program", f"{whose}: its package is not pinned{advice}")
     sandbox = server_sandbox(said, server)
     if sandbox == "off":
         if server.sandbox == "off":  # otherwise the project's own setting is shown

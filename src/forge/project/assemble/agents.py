@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from forge.core.context import Root
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.registry import ToolRegistry
 from forge.core.spec import Category
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from forge.agent.limits import Limits
     from forge.agent.subagent import AgentType, SubAgent
     from forge.core.provider import Provider
+    from forge.frameworks.acp_agent import AcpAgent
+    from forge.project.config.sources import AcpEntry
 
 
 def choose_model(
@@ -50,7 +53,7 @@ def choose_provider(configuration: Configuration, requested: str | None = None) 
 
 def agent_types(configuration: Configuration) -> dict[str, AgentType]:
     """Returns the types by name. Raises `ToolError` for a model that cannot be used."""
-    return {name: _agent_type(entry) for name, entry in configuration.agents.items()}
+    return {name: _agent_type(configuration, entry) for name, entry in configuration.agents.items()}
 
 
 def limits_of(said: Mapping[str, Any], standard: Limits | None = None) -> Limits:
@@ -61,7 +64,7 @@ def limits_of(said: Mapping[str, Any], standard: Limits | None = None) -> Limits
     return replace(standard if standard is not None else Limits(), **{**said, **price})
 
 
-def _agent_type(entry: SubAgentEntry) -> AgentType:
+def _agent_type(configuration: Configuration, entry: SubAgentEntry) -> AgentType:
     from forge.agent.subagent import AgentType
     from forge.models.vendors import provider_for
 
@@ -72,6 +75,27 @@ def _agent_type(entry: SubAgentEntry) -> AgentType:
         model=provider_for(entry.model) if entry.model else None,
         limits=limits_of(entry.limits, standard.limits),
         quarantine=entry.quarantine,
+        outside=_outside_agent(configuration, entry.acp) if entry.acp is not None else None,
+    )
+
+
+def _outside_agent(configuration: Configuration, entry: AcpEntry) -> AcpAgent:
+    """Returns an agent of others. The file may be another's: its program's sandbox and access fail closed."""
+    from forge.frameworks.acp_agent import AcpAgent
+    from forge.project.assemble.access import project_egress, project_policy
+    from forge.project.assemble.sources import server_sandbox
+
+    return AcpAgent(
+        entry.program,
+        entry.args,
+        env=entry.environment,
+        sandbox=server_sandbox(configuration, entry),
+        network=entry.network,
+        hosts=project_policy(configuration, None),
+        egress=project_egress(configuration),
+        workspace="read" if entry.workspace == "write" and not configuration.writes else entry.workspace,
+        roots=[Root(one.path, writable=one.writable and configuration.writes) for one in entry.program_roots],
+        memory=entry.memory,
     )
 
 

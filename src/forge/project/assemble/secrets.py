@@ -107,6 +107,8 @@ def _unlisted_secrets(configuration: Configuration, environment: Mapping[str, st
     for section in (configuration.servers, configuration.openapi, configuration.webhooks):
         for source in section.values():
             yield from source.secrets
+    for agent in configuration.agents.values():
+        yield from agent.acp.secrets if agent.acp is not None else ()
 
 
 def _check_length(configuration: Configuration, key_path: str, what: str, value: str) -> None:

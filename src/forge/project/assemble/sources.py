@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # loaded where a project has them
     from forge.openapi.credentials import Auth
     from forge.openapi.source import OpenApi
     from forge.project.config.access import Sandbox
-    from forge.project.config.sources import McpEntry
+    from forge.project.config.sources import AcpEntry, McpEntry
 
 log = logging.getLogger(__name__)
 
@@ -250,7 +250,7 @@ def _transport(configuration: Configuration, entry: McpEntry, workspace: Path) -
     )
 
 
-def server_sandbox(configuration: Configuration, entry: McpEntry) -> Sandbox:
+def server_sandbox(configuration: Configuration, entry: McpEntry | AcpEntry) -> Sandbox:
     """Returns the sandbox of a server's program: its own setting, or the project's; `auto` means `required` here."""
     return entry.sandbox or ("required" if configuration.sandbox == "auto" else configuration.sandbox)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from forge.core.spec import REPAIR_NAMES, Permission
 from forge.project.config.section import PlainSection, Section, exactly_one
+from forge.project.config.sources import AcpEntry
 
 if TYPE_CHECKING:  # evaluated by `make reference`
     from forge.project.config.kinds import (
@@ -31,6 +32,7 @@ _REFERENCE = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 _IDENTITY = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "letters, digits, - _ and dots, at most 64"
 _NO_CONFIG = "a sub-agent's tools use the agent's settings; write the settings under the top-level `tools`"
 _NOT_HERE = {"not": {}, "errorMessage": "a sub-agent has tools of the agent; write this under the top-level `tools`"}
+_NOT_OUTSIDE = "an agent of others has its own model, and no quarantine; remove acp, model or quarantine"
 _NO_TOOLS = "a sub-agent in quarantine has no tools; remove tools or quarantine"
 
 
@@ -246,7 +248,16 @@ class SubAgentEntry(
         {
             "if": {"properties": {"quarantine": {"const": True}}, "required": ["quarantine"]},
             "then": {"properties": {"tools": {"maxItems": 0, "errorMessage": _NO_TOOLS}}},
-        }
+        },
+        {
+            "if": {"required": ["acp"]},
+            "then": {
+                "properties": {
+                    "model": {"not": {}, "errorMessage": _NOT_OUTSIDE},
+                    "quarantine": {"not": {}, "errorMessage": _NOT_OUTSIDE},
+                }
+            },
+        },
     ],
     example={"prompt": "Look things up.", "tools": [{"group": "read"}]},
 ):
@@ -265,3 +276,8 @@ class SubAgentEntry(
     quarantine: Annotated[
         bool, Key("Read untrusted text without tools, and return only a typed value.", True, unset=False)
     ] = False
+    acp: Annotated[
+        AcpEntry | None,
+        Of(AcpEntry),
+        Key("An agent of others works on the tasks: a program that speaks the Agent Client Protocol."),
+    ] = None

@@ -206,6 +206,56 @@ class McpEntry(
         return super().from_keys(reader, values, key_path)
 
 
+class AcpEntry(Section, example={"command": "their-agent", "args": ["--acp"], "network": True}):
+    """A program that speaks the Agent Client Protocol: an agent of others."""
+
+    program: Annotated[Filled, Key("The program to start.", "their-agent", name="command", required="a program")]
+    args: Annotated[tuple[Argument, ...], Key("Arguments of the program.", ["--acp"])] = ()
+    environment: Annotated[
+        Pairs,
+        Key(
+            "The program's environment; ${NAME} stands for a variable of Forge's environment.",
+            {"KEY": "${KEY}"},
+            name="env",
+        ),
+    ] = field(default_factory=dict)
+    sandbox: Annotated[
+        Sandbox | Literal[""],
+        OneOf(*SANDBOXES, False),
+        Key("The sandbox of the program. Default: `required`, or the project's `sandbox` if it is not `auto`.", "off"),
+    ] = ""
+    network: Annotated[bool, Key("Give the confined program a network, such as to its model.", True)] = False
+    workspace: Annotated[
+        Literal["write", "read", "none"],
+        Key(
+            "The confined program's own access to the workspace, beside the files that it asks Forge for.",
+            "read",
+            unset="none",
+        ),
+    ] = "none"
+    program_roots: Annotated[
+        tuple[RootEntry, ...],
+        Key("Further directories of the confined program.", [{"path": "../data"}], name="roots"),
+    ] = ()
+    memory: Annotated[
+        int, Whole(LEAST_MEMORY), Key("MiB of memory that each process of the program may write to.", 512, unset=MEMORY)
+    ] = MEMORY
+    secrets: tuple[str, ...] = ()
+
+    integrity = ""  # nothing pins it
+    directory = None
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        return (self.program, *self.args)
+
+    @classmethod
+    def from_keys(cls, reader: ConfigReader, values: dict[str, Any], key_path: str) -> Any:
+        if values.get("sandbox") is False:  # YAML takes a bare `off` for false
+            values["sandbox"] = "off"
+        return super().from_keys(reader, {**values, "secrets": tuple(dict.fromkeys(reader.secrets))}, key_path)
+
+
 class _BasicAuth(PlainSection, example={"user": "API_USER", "password": "API_PASSWORD"}):
     """User name and password, as names of environment variables."""
 
