@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import sys
-from typing import Any
+from typing import Any, cast
 
 import acp
 from acp.schema import PermissionOption, ToolCallUpdate
@@ -18,7 +18,7 @@ OPTIONS = [
 ]
 
 
-class Worker(acp.Agent):
+class Worker:
     """Does what the prompt says: lines of JSON, each a method of the client and its arguments."""
 
     conn: Any
@@ -83,7 +83,7 @@ class Worker(acp.Agent):
 
 def main(kind: str) -> None:
     if kind == "worker":
-        asyncio.run(acp.run_agent(Worker()))
+        asyncio.run(acp.run_agent(cast(acp.Agent, Worker())))
     elif kind == "silent":
         sys.stdin.read()
     elif kind == "exits":
@@ -95,7 +95,7 @@ def main(kind: str) -> None:
     elif kind == "noise":
         sys.stdout.write('not JSON\n[1, 2]\n{"jsonrpc": "2.0", "id": 99, "result": null}\n' + "[" * 50_000 + "\n")
         sys.stdout.flush()
-        asyncio.run(acp.run_agent(Worker()))
+        asyncio.run(acp.run_agent(cast(acp.Agent, Worker())))
 
 
 if __name__ == "__main__":

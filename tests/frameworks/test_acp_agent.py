@@ -26,7 +26,7 @@ TOOLS = ("file_read", "file_write", "bash")
 
 
 def program(kind: str, **settings: Any) -> AcpAgent:
-    settings = {"sandbox": "off"} | settings
+    settings.setdefault("sandbox", "off")
     return AcpAgent(sys.executable, [str(PROGRAM), kind], **settings)
 
 
@@ -37,7 +37,8 @@ def task(*lines: Any, kind: str = "theirs") -> ToolCall:
 
 def make(tmp_path: Path, outside: AcpAgent, *lines: Any, tools: Any = TOOLS, **settings: Any) -> Agent:
     kind = AgentType(outside=outside, tools=tools, limits=settings.pop("limits", Limits(seconds=60)))
-    settings = {"policy": ALLOW, "labels": False} | settings
+    settings.setdefault("policy", ALLOW)
+    settings.setdefault("labels", False)
     return Agent(
         Scripted(task(*lines), lambda request: request.messages[-1].text),
         tools=[FileRead(), FileWrite(), Bash(sandbox="off")],
@@ -260,3 +261,14 @@ def test_a_type_has_an_own_model_or_is_of_others():
     with pytest.raises(DefinitionError):
         AcpAgent("")
     assert AgentType(outside=program("worker")).outside is not None
+
+
+async def test_forge_itself_works_for_another_agent(tmp_path, monkeypatch):
+    (tmp_path / "work").mkdir()
+    (tmp_path / "theirs").mkdir()
+    script = [{"call": "task_completion", "arguments": {"result": "Reviewed."}}]
+    (tmp_path / "theirs" / "model.json").write_text(json.dumps(script))
+    model = f"scripted:{tmp_path / 'theirs' / 'model.json'}"
+    outside = AcpAgent(sys.executable, ["-m", "forge", "acp", "--model", model], sandbox="off")
+    result = await make(tmp_path / "work", outside).run("Go")
+    assert "Reviewed." in result.text, result.text

@@ -25,7 +25,6 @@ EXTRAS = {
     "mcp": Extra("MCP servers, mcp_call, forge serve", ("mcp", "mcp_types", "starlette", "uvicorn")),
     "acp": Extra("forge acp, the agent in an editor", ("acp",)),
     "agui": Extra("front ends that speak AG-UI, forge serve --agui", ("ag_ui", "starlette", "uvicorn")),
-    "acp": Extra("forge acp, the agent in an editor", ("acp",)),
     "terminal": Extra("the input line of a conversation, coloured code", ("prompt_toolkit", "pygments")),
     "web": Extra("web_fetch, which reads web pages", ("html_to_markdown", "selectolax")),
     "durable": Extra("durable runs, forge worker, forge runs", ("dbos", "sqlalchemy", "psycopg")),

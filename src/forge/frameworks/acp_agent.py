@@ -267,7 +267,7 @@ class _Terminal:
 
     @property
     def output(self) -> tuple[str, bool]:
-        """What it wrote, once it is over, and whether the beginning is left out."""
+        """Its output once it is over, and whether the beginning is left out."""
         if not self.work.done() or self.work.cancelled() or self.work.exception() is not None:
             return "", False
         result = self.work.result()
