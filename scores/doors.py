@@ -7,11 +7,14 @@ from importlib.metadata import PackageNotFoundError, version
 from scores.report import Missing, Row, Score
 
 SOURCE = "npm @agentclientprotocol/sdk 2.4.0 (its JSON Schema, v1), PyPI skills-ref"
-MEASURES = "The verdicts of each protocol's own validator, SDK or schema."
+MEASURES = (
+    "The verdicts of each protocol's own validator, SDK or schema; for Slack and Telegram, which publish none for these"
+    " messages, of shapes written from their public documentation."
+)
 
 
 def run() -> Score:
-    rows = [*acp(), *skills()]
+    rows = [*acp(), *chats(), *skills()]
     return Score("doors", SOURCE, MEASURES, rows)
 
 
@@ -40,6 +43,21 @@ def acp() -> list[Row]:
             failures=found.unsent,
         ),
     ]
+
+
+def chats() -> list[Row]:
+    """Slack and Telegram: a conversation with each, whose requests are judged by the documented shapes."""
+    from scores.chats import judge
+
+    rows = []
+    for kind, name in (("slack", "Slack"), ("telegram", "Telegram")):
+        found = judge(kind)
+        fitting = found.requests - len(found.wrong)
+        used = found.methods - len(found.unused)
+        shaped = f"{name}: requests of a conversation with the shape that the public documentation gives"
+        rows.append(Row(shaped, fitting, found.requests, failures=found.wrong))
+        rows.append(Row(f"{name}: methods of its channel that were used", used, found.methods, failures=found.unused))
+    return rows
 
 
 def skills() -> list[Row]:
