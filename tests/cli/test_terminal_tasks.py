@@ -552,3 +552,18 @@ def test_a_question_that_comes_before_an_earlier_call_names_it(workspace, begin)
         terminal.press(ESCAPE).wait("Stopped: interrupted.", READY)
         terminal.press(control("d"))
         assert terminal.wait_for_end() == 0
+
+
+@pytest.mark.parametrize("columns", [80])
+def test_the_question_of_a_rewind_is_seen_and_enter_means_no(workspace, begin):
+    with begin(call("file_write", path="a.txt", content="b\n"), "Done.", flags=("--yes",)) as terminal:
+        terminal.wait(READY)
+        terminal.press("go", ENTER).wait("Done.", READY)
+        terminal.press("/rewind 0", ENTER).wait("Rewind? [y/N]", READY)
+        terminal.press(ENTER).wait("Nothing was changed.", READY)
+        assert (workspace / "a.txt").exists()
+        terminal.press("/rewind 0", ENTER).wait_until(lambda shown: shown.count("Rewind? [y/N]") == 2, "the question")
+        terminal.press("y", ENTER).wait("is at turn 0", READY)
+        assert not (workspace / "a.txt").exists()
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0

@@ -128,6 +128,7 @@ class InputLine:
         self._queued: list[_Queued] = []
         self._lock = threading.RLock()
         self._waits = False  # the conversation waits for a message
+        self._asks = False  # … that may be empty
         self._live: Sequence[str] = ()
         self._partial = ""  # the model's line that is not complete yet
         self._is_suspended = False
@@ -166,10 +167,16 @@ class InputLine:
     # Called by the conversation.
 
     def message(self, prompt: str = "> ") -> str | None:
-        """Waits for the next message. None: the person leaves. Ctrl-C is a `KeyboardInterrupt`."""
+        """Waits for the next message. None: the person leaves. Ctrl-C is a `KeyboardInterrupt`.
+
+        Another prompt is a question: it stands above the line, and Enter alone answers it, too.
+        """
+        is_question = prompt != "> "
+        if is_question:
+            self.print(f"{prompt.rstrip()}\n")
         with self._lock:
-            waiting = self._take_queued()
-            self._waits = waiting is None
+            waiting = None if is_question else self._take_queued()
+            self._waits, self._asks = waiting is None, is_question
         if waiting is not None:
             self._echo(waiting)
             return waiting
@@ -177,7 +184,7 @@ class InputLine:
         try:
             return self._next_message()
         finally:
-            self._waits = False
+            self._waits = self._asks = False
             self._redraw()
 
     def next_queued(self) -> str | None:
@@ -340,6 +347,8 @@ class InputLine:
         text = self._buffer.text[:LONGEST_MESSAGE].strip()
         if not text:
             self._buffer.reset()
+            if self._asks:
+                self._messages.put("")
             return
         with self._lock:
             waits, self._waits = self._waits, False
