@@ -12,6 +12,7 @@ from acp import RequestError, embedded_text_resource, image_block, resource_bloc
 from acp.schema import McpServerStdio
 
 from forge.agent.session import SessionStore
+from forge.doors import acp
 from forge.project.trust import accept
 from tests.cli.scripts import call, script
 from tests.doors.acp_editor import ALL, Editor, forge_in
@@ -314,3 +315,16 @@ async def test_programs_show_their_output_and_a_trial_is_applied_or_discarded(wo
     assert (first[-1].status, second[-1].status) == ("completed", "failed")
     names = [[one.name for one in options] for _, options in editor.asked]
     assert names[0][0] in ("Apply the changes", "Allow once")
+
+
+async def test_a_session_that_was_closed_for_others_opens_again(workspace, monkeypatch):
+    monkeypatch.setattr(acp, "MOST_SESSIONS", 1)
+    editor = Editor()
+    async with forge_in(editor, workspace, script(workspace, "One.", "Two.", "Three.")):
+        first = await begin(editor, workspace)
+        await editor.say(first, "Hi")
+        await editor.say(await begin(editor, workspace), "Hi")
+        answers = await asyncio.gather(editor.say(first, "Again?"), editor.say(first, "/cost"))
+        assert [one.stop_reason for one in answers] == ["end_turn", "end_turn"]
+    with SessionStore.of(workspace) as store:
+        assert [one.text for one in store.show(first).messages if one.role == "user"] == ["Hi", "Again?"]

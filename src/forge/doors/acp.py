@@ -360,9 +360,10 @@ class AcpAgent:
         """Returns a session, opened again if it was closed because others were used."""
         session = self._find(session_id)
         self._sessions[session_id] = self._sessions.pop(session_id)
-        if not session.is_open:
-            await session.open(session_id)
-            await self._close_oldest()
+        async with session.opening:
+            if not session.is_open:
+                await session.open(session_id)
+                await self._close_oldest()
         return session
 
     def _find(self, session_id: str) -> AcpSession:
@@ -393,6 +394,7 @@ class AcpSession:
         self._queue: UpdateQueue
         self._holding: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
+        self.opening = asyncio.Lock()
         self._question = asyncio.Lock()
         self._prompts = 0
         self._notes: list[str] = []  # such as servers that are left out; the person reads them with the next answer
