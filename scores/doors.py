@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from scores.report import Missing, Row, Score
 
-SOURCE = "npm @agentclientprotocol/sdk 2.4.0 (its JSON Schema, v1), PyPI skills-ref"
+SOURCE = "npm @agentclientprotocol/sdk 2.4.0 (its JSON Schema, v1), PyPI ag-ui-protocol, skills-ref"
 MEASURES = (
     "The verdicts of each protocol's own validator, SDK or schema; for Slack and Telegram, which publish none for these"
     " messages, of shapes written from their public documentation."
@@ -14,7 +14,7 @@ MEASURES = (
 
 
 def run() -> Score:
-    rows = [*acp(), *chats(), *skills()]
+    rows = [*acp(), *agui(), *chats(), *skills()]
     return Score("doors", SOURCE, MEASURES, rows)
 
 
@@ -58,6 +58,27 @@ def chats() -> list[Row]:
         rows.append(Row(shaped, fitting, found.requests, failures=found.wrong))
         rows.append(Row(f"{name}: methods of its channel that were used", used, found.methods, failures=found.unused))
     return rows
+
+
+def agui() -> list[Row]:
+    """AG-UI: a session over HTTP, each event judged by the SDK's models, and the order of all."""
+    from scores.agui import judge
+
+    found = judge()
+    return [
+        Row(
+            "AG-UI: events of a session that fit the SDK's models, in the order of the protocol",
+            found.events - len(found.wrong),
+            found.events,
+            failures=found.wrong,
+        ),
+        Row(
+            "AG-UI: kinds of events that Forge sends",
+            found.kinds - len(found.unsent),
+            found.kinds,
+            failures=found.unsent,
+        ),
+    ]
 
 
 def skills() -> list[Row]:
