@@ -14,12 +14,20 @@ from typing import Any
 import pytest
 
 import forge
+from forge import Agent, Scripted, ToolCall, tool
 from forge.agent.session import SessionStore
 from forge.doors import acp_updates
+from forge.events import TextDelta, ToolOutput, ToolStarted
 from tests.cli.scripts import call, script
 from tests.doors.acp_editor import Editor, forge_in, forge_process
 
 WRITE = call("file_write", path="a.txt", content="one\n")
+
+
+@tool
+def echo() -> str:
+    """Say something."""
+    return "something"
 
 
 async def begin(editor: Editor, workspace: Path) -> str:
@@ -181,3 +189,33 @@ async def test_too_much_that_waits_ends_the_connection(workspace, monkeypatch):
     monkeypatch.undo()
     async with forge_in(editor, workspace, script(workspace, "y" * 10_000)):
         assert (await editor.say(await begin(editor, workspace), "Go")).stop_reason == "end_turn"
+
+
+async def test_much_output_waits_as_its_end_and_texts_wait_whole(workspace):
+    agent = Agent(Scripted("x"), tools=[echo])
+    reading, sent = asyncio.Event(), list[Any]()
+
+    async def send(update: Any) -> None:
+        await reading.wait()
+        sent.append(update)
+
+    def give_up() -> None:
+        raise AssertionError("the editor was given up")
+
+    queue = acp_updates.UpdateQueue(send, give_up)
+    view = acp_updates.RunView(agent, queue.put)
+    calls = [ToolCall("echo", {}, id=f"c{number}") for number in range(2)]
+    for one in calls:
+        view.take(ToolStarted(one))
+    for number in range(5_000):
+        for one in calls:
+            view.take(ToolOutput(one, f"{number} {'x' * 400}\n"))
+        view.take(TextDelta(f"{number} ", agent=agent.name))
+    reading.set()
+    await queue.flush()
+    await queue.close()
+    shown = [one for one in sent if one.session_update == "tool_call_update"]
+    assert len(shown) <= 4
+    assert all("4999 xxx" in one.content[0].content.text for one in shown[-2:])
+    said = "".join(one.content.text for one in sent if one.session_update == "agent_message_chunk")
+    assert said == "".join(f"{number} " for number in range(5_000))

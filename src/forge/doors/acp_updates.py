@@ -103,15 +103,27 @@ class UpdateQueue:
     def put(self, update: Update) -> None:
         if self._is_over:
             return
-        self._size += _size_of(update)
+        if isinstance(update, ToolCallProgress) and (shown := self._find_output(update)) is not None:
+            self._size -= _size_of(shown)
+            shown.content, shown.title = update.content or shown.content, update.title or shown.title
+            self._size += _size_of(shown)
+        else:
+            self._size += _size_of(update)
+            if not self._waiting or not _join(self._waiting[-1], update):
+                self._waiting.append(update)
         if self._size > MOST_WAITING:
             self._end()
             self._give_up()
             return
-        if not self._waiting or not _join(self._waiting[-1], update):
-            self._waiting.append(update)
         self._sent.clear()
         self._woken.set()
+
+    def _find_output(self, update: ToolCallProgress) -> ToolCallProgress | None:
+        """Returns an earlier output of the same call that still waits: the newer one has all that is shown of it."""
+        if update.status is not None:
+            return None
+        waiting = (one for one in self._waiting if isinstance(one, ToolCallProgress) and one.status is None)
+        return next((one for one in waiting if one.tool_call_id == update.tool_call_id), None)
 
     async def flush(self) -> None:
         """Waits until everything so far is sent."""
@@ -153,6 +165,8 @@ def _join(last: Update, update: Update) -> bool:
     if not isinstance(update, AgentMessageChunk | AgentThoughtChunk) or type(last) is not type(update):
         return False
     if not isinstance(last.content, TextContentBlock) or not isinstance(update.content, TextContentBlock):
+        return False
+    if len(last.content.text) > LONGEST_TEXT:
         return False
     last.content = TextContentBlock(type="text", text=last.content.text + update.content.text)
     return True
