@@ -279,3 +279,10 @@ async def test_a_question_that_a_trial_replaces_is_told_as_the_run_decides(
         result = await agent.call("bash", {"command": "python3 -c 1" if line == "make" else line})
         asked_before = any(one.effects is None for one in person.questions)
     assert asked_before is (not is_tried and told["decision"] == "ask"), result.for_llm
+
+
+@pytest.mark.parametrize("name", ["bash", "file_write", "http_request", "cli_execute", "task_completion"])
+def test_a_tool_without_arguments_is_explained_by_the_permissions_that_it_declares(here, name):
+    ended = here("policy", "explain", name, "--json")
+    assert ended.code == 0, ended.err
+    assert {one["target"] for one in json.loads(ended.out)["rulings"]} == {""}

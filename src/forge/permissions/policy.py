@@ -314,7 +314,10 @@ class CallLabeller(Protocol):
 
 
 def judge_call(
-    policy: Policy, ctx: ToolContext, wanted: tuple[Permission, str] | None = None, read: CallLabeller | None = None
+    policy: Policy,
+    ctx: ToolContext,
+    wanted: tuple[Permission | None, str] | None = None,
+    read: CallLabeller | None = None,
 ) -> Iterator[JudgedRequest]:
     """Yields the ruling on each permission that a call with valid arguments wants, or only on the `wanted` one.
 
@@ -507,6 +510,19 @@ def explain_call(
         return [*own, ExplainedPermission(None, "", Ruling(Decision.ASK, inner.note), optional=True, tool=inner.name)]
     more = explain_call(policy, inner.tool, inner.arguments, scope, origins)
     return own + [one._replace(ruling=_add_note(one.ruling, inner.note), tool=inner.name) for one in more]
+
+
+def explain_tool(policy: Policy, tool: Tool, scope: Scope) -> list[ExplainedPermission]:
+    """Returns the ruling on each permission that a tool declares, for no target: its arguments are not known."""
+    ctx = ToolContext(ToolCall(tool.spec.name, {}), tool, {}, scope)
+    declared: list[Permission | None] = [*sorted(tool.spec.permissions)] or [None]
+    found = [(one, one in tool.spec.optional_permissions) for one in declared]
+    found += [(one, True) for one in sorted(tool.spec.optional_permissions - tool.spec.permissions)]
+    return [
+        ExplainedPermission(one, "", _ask_always(ctx, ruling), optional=optional)
+        for one, optional in found
+        for _, _, ruling in judge_call(policy, ctx, (one, ""))
+    ]
 
 
 def _add_note(ruling: Ruling, note: str) -> Ruling:

@@ -13,6 +13,7 @@ from forge.cli.options import Options, with_options
 from forge.cli.refusal import refusals
 from forge.cli.running.tool_names import complete_name, find_tool, project_tools
 from forge.core.tool import UnavailableTool
+from forge.permissions.policy import explain_tool
 from forge.permissions.questions import show_invisible
 from forge.project.assemble.access import project_policy, project_scope
 from forge.project.config import load_configuration
@@ -80,9 +81,12 @@ def _rulings(
     scope = project_scope(options.workspace, configuration, options.session)
     policy = project_policy(configuration, options.policy)
     tool = tool.original if isinstance(tool, UnavailableTool) else tool  # its rules count all the same
-    parsed = tool.parse(arguments) if arguments is not None else {}
     origins = _read_origins(configuration, scope, after) if after is not None else None
-    wants = preview_call(configuration, policy, tool, parsed, scope, origins, effects).wants
+    if arguments is None and effects is None and tool.spec.parameters.get("required"):
+        wants = explain_tool(policy, tool, scope)
+    else:
+        parsed = tool.parse(arguments) if arguments is not None else {}
+        wants = preview_call(configuration, policy, tool, parsed, scope, origins, effects).wants
     return [
         {
             "permission": str(one.permission) if one.permission else None,
