@@ -259,6 +259,16 @@ async def test_a_run_that_fails_is_a_run_error(tmp_path):
     assert events[-1].code == "max_turns"
 
 
+async def test_a_second_request_while_a_run_begins_takes_nothing_away(tmp_path):
+    app = make(tmp_path, "Hello!", "Again.")
+    async with served(app) as url:
+        page, other = Page(url), Page(url)
+        both = await asyncio.gather(page.run("Hi"), *(other.run(other.input()) for _ in range(5)))
+        assert text_of(both[0]) == "Hello!"
+        assert not app._threads
+        assert text_of(await page.run("More")) == "Again."
+
+
 async def test_two_threads_do_not_see_each_other(tmp_path):
     def look(request):
         return " ".join(one.text for one in request.messages if one.role == "user")

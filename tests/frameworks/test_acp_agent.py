@@ -272,3 +272,24 @@ async def test_forge_itself_works_for_another_agent(tmp_path, monkeypatch):
     outside = AcpAgent(sys.executable, ["-m", "forge", "acp", "--model", model], sandbox="off")
     result = await make(tmp_path / "work", outside).run("Go")
     assert "Reviewed." in result.text, result.text
+
+
+async def test_it_may_use_the_tools_of_a_group(tmp_path):
+    (tmp_path / "a.txt").write_text("one")
+    lines = (["read", "a.txt"], ["write", "b.txt", "x"], ["run", "touch c.txt"])
+    result = await make(tmp_path, program("worker"), *lines, tools=("read", "write")).run("Go")
+    assert "read: one" in result.text
+    assert (tmp_path / "b.txt").exists()
+    assert not (tmp_path / "c.txt").exists()
+
+
+async def test_it_gets_nothing_that_is_private(tmp_path):
+    from forge.permissions.labels.settings import LabelSettings
+
+    (tmp_path / "a.txt").write_text("one")
+    (tmp_path / "private.txt").write_text("hidden words")
+    labels = LabelSettings(private=["path:private.txt"])
+    agent = make(tmp_path, program("worker"), ["read", "private.txt"], ["read", "a.txt"], labels=labels)
+    result = await agent.run("Go")
+    assert "hidden words" not in result.text
+    assert "read: one" in result.text

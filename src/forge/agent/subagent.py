@@ -204,8 +204,9 @@ class Task(
         name = agent_type or next(iter(self.types))
         given = prompt if chosen.prompt == AgentType().prompt else f"{chosen.prompt}\n\n{prompt}"
         limits = chosen.limits
+        tools = self.tools_of(chosen, self._parent().registry).names if self._parent is not None else chosen.tools
         return await outside.work(
-            ctx, name, given, tools=chosen.tools, seconds=limits.seconds or None, calls=limits.calls or 0
+            ctx, name, given, tools=tools, seconds=limits.seconds or None, calls=limits.calls or 0
         )
 
     def required_permissions(

@@ -331,18 +331,19 @@ class AguiApp:
             yield self._error("working on a request: it failed inside Forge", "The server's log says why.", "internal")
 
     async def _answer(self, given: agui.RunAgentInput, name: str) -> AsyncGenerator[agui.BaseEvent | None, None]:
-        thread = self._threads.get(name)
-        if thread is not None:
-            following = self._join(thread, given)
-        else:
-            thread = self._threads[name] = _Thread(name, Translation(self.agent.scope.agent, self._take_id(name)))
-            following = self._begin(thread, given)
+        known = self._threads.get(name)
+        if known is not None:
+            async with aclosing(self._join(known, given)) as events:
+                async for event in events:
+                    yield event
+            return
+        thread = self._threads[name] = _Thread(name, Translation(self.agent.scope.agent, self._take_id(name)))
         try:
-            async with aclosing(following) as events:
+            async with aclosing(self._begin(thread, given)) as events:
                 async for event in events:
                     yield event
         finally:
-            if thread.task is None:
+            if thread.task is None:  # it started no run
                 self._forget(thread)
 
     async def _begin(self, thread: _Thread, given: agui.RunAgentInput) -> AsyncGenerator[agui.BaseEvent | None, None]:
@@ -373,7 +374,11 @@ class AguiApp:
     async def _join(self, thread: _Thread, given: agui.RunAgentInput) -> AsyncGenerator[agui.BaseEvent | None, None]:
         """Answers the questions of a run that waits, or sends a message to one that works."""
         known = {*thread.sent.values()}
-        messages = thread.conversation.messages if thread.conversation is not None else []
+        messages = (
+            thread.conversation.messages
+            if thread.conversation is not None
+            else (await in_thread(lambda: self._read(thread.name)))[0]
+        )
         prompt = _make_prompt(given.messages, known | {id for one in messages for id in client_ids(one)})
         questions = {id: one.interrupt for id, one in thread.questions.items()}
         if given.resume:

@@ -22,7 +22,7 @@ from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.extras import check_extra
 from forge.core.plain_values import brief, visible
-from forge.core.result import UNTRUSTED, Label, ToolResult
+from forge.core.result import PRIVATE, UNTRUSTED, Label, ToolResult
 from forge.core.spec import Permission
 from forge.core.untrusted import has_too_many_values
 from forge.permissions.labels.settings import current_provenance
@@ -69,7 +69,7 @@ class AcpAgent:
     """An agent of others that speaks ACP, for `AgentType(outside=AcpAgent("their-agent"))`.
 
     It may use the tools that the `AgentType` lists, of `file_read`, `file_write` and `bash`; without a list only
-    `file_read`. What it says is untrusted.
+    `file_read`. What it says is untrusted, and it gets no private results.
 
     Args:
         command: the program.
@@ -118,7 +118,7 @@ class AcpAgent:
         from acp import PROTOCOL_VERSION, RequestError, connect_to_agent, text_block
         from acp.schema import ClientCapabilities, FileSystemCapabilities, Implementation
 
-        desk = _Desk(ctx, name, tools or (READ,), calls or MOST_REQUESTS)
+        desk = _Desk(ctx, name, tools, calls or MOST_REQUESTS)
         files = FileSystemCapabilities(read_text_file=desk.has(READ), write_text_file=desk.has(WRITE))
         capabilities = ClientCapabilities(fs=files, terminal=desk.has(RUN))
         async with self._started(ctx, name) as program:
@@ -355,10 +355,13 @@ class _Desk:
             labels = dict.fromkeys(arguments, self._labels)
             provenance.note_arguments(inner, ScriptArguments(self._ctx.call.id, arguments, labels, frozenset()))
         try:
-            return await self._ctx.run_tool(tool, arguments, number=self._number)
+            result = await self._ctx.run_tool(tool, arguments, number=self._number)
         finally:
             if provenance is not None:
                 provenance.forget_arguments(inner)
+        if any(label.kind == PRIVATE for label in result.labels):  # whatever the program does with it, it would leave
+            raise RequestError.internal_error({"details": f"the result of {tool} is private, and does not leave"})
+        return result
 
     def _take_one(self) -> None:
         from acp import RequestError
