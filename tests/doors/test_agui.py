@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -457,3 +462,34 @@ async def test_it_mounts_in_fastapi_and_in_starlette(tmp_path):
             app = Starlette(routes=[Mount("/agui", app=front)], lifespan=lifespan)
         async with served(app) as url:
             assert text_of(await Page(f"{url}agui/").run("Hi")) == "Hello!"
+
+
+def serve(folder: Path, *flags: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "forge", "serve", "--agui", "--port", "0", *flags]
+    environment = os.environ | {"FRONT_TOKEN": TOKEN}
+    return subprocess.Popen(command, cwd=folder, env=environment, text=True, stderr=subprocess.PIPE)
+
+
+async def test_forge_serve_serves_the_agent_of_a_project(tmp_path):
+    (tmp_path / "model.json").write_text(json.dumps(["Hello!"]))
+    with serve(tmp_path, "--token-env", "FRONT_TOKEN", "--model", "scripted:model.json") as server:
+        assert server.stderr is not None
+        try:
+            said = server.stderr.readline()
+            found = re.search(r"http://127[.]0[.]0[.]1:[0-9]+/agui", said)
+            assert found is not None, said + server.stderr.read()
+            assert text_of(await Page(found[0]).run("Hi")) == "Hello!"
+            async with httpx2.AsyncClient() as client:
+                refused = await client.post(found[0], json={}, headers={"content-type": "application/json"})
+            assert refused.status_code == 401
+        finally:
+            server.terminate()
+        assert server.wait(30) == 0
+
+
+@pytest.mark.parametrize("flags", [("--http",), ("--issuer", "https://login.example.com"), ("--host", "0.0.0.0")])
+def test_forge_serve_refuses_flags_that_do_not_fit(tmp_path, flags):
+    with serve(tmp_path, *flags) as server:
+        _, errors = server.communicate(timeout=60)
+    assert server.returncode == 2
+    assert "Traceback" not in errors
