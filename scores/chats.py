@@ -1,4 +1,4 @@
-"""A conversation in Slack and one in Telegram, on loopback: each request of Forge is judged by its documented shape."""
+"""A conversation in Slack and one in Telegram, on loopback: our own shapes of their APIs judge each request."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from scores.report import Missing, Row, Score
 
 SOURCE = "npm @agentclientprotocol/sdk 2.4.0 (its JSON Schema, v1), PyPI ag-ui-protocol, skills-ref"
 MEASURES = (
-    "The verdicts of each protocol's own validator, SDK or schema; for Slack and Telegram, which publish none for these"
-    " messages, of shapes written from their public documentation."
+    "The verdicts of each protocol's own validator, SDK or schema. For Slack and Telegram only of shapes that we wrote"
+    " ourselves, and of the methods that their channels call: no judge of theirs."
 )
 
 
@@ -46,7 +46,7 @@ def acp() -> list[Row]:
 
 
 def chats() -> list[Row]:
-    """Slack and Telegram: a conversation with each, whose requests are judged by the documented shapes."""
+    """Slack and Telegram: a conversation with each, whose requests are judged by our own shapes of their APIs."""
     from scores.chats import judge
 
     rows = []
@@ -54,7 +54,7 @@ def chats() -> list[Row]:
         found = judge(kind)
         fitting = found.requests - len(found.wrong)
         used = found.methods - len(found.unused)
-        shaped = f"{name}: requests of a conversation with the shape that the public documentation gives"
+        shaped = f"{name}: requests of a conversation that fit our own shapes of its API"
         rows.append(Row(shaped, fitting, found.requests, failures=found.wrong))
         rows.append(Row(f"{name}: methods of its channel that were used", used, found.methods, failures=found.unused))
     return rows
