@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,8 @@ async def talking(
     *,
     people: tuple[str, ...] = ("U1", "42"),
     approvers: tuple[str, ...] = ("U1", "42"),
+    config: str = "",
+    trial: Any = None,
     **settings: Any,
 ) -> AsyncIterator[Talk]:
     """Listens to Slack (Socket Mode) or Telegram (long polling), with a model on loopback."""
@@ -95,9 +98,8 @@ async def talking(
         )
         talk = Talk(fake, model, folder)
         chat = {"team": Chat(channel, people, approvers)}
-        task = asyncio.create_task(
-            listen(project(folder), chat, progress=lambda e: talk.progress.append(dict(e)), **settings)
-        )
+        options = replace(project(folder, config), trial=trial)
+        task = asyncio.create_task(listen(options, chat, progress=lambda e: talk.progress.append(dict(e)), **settings))
         try:
             yield talk
         finally:
@@ -583,3 +585,114 @@ def test_fields_are_read_from_words():
     assert read_fields("because: it is so", one) == {"why": "because: it is so"}
     with pytest.raises(ToolError, match="these fields are missing: name"):
         read_fields("count: 3", FORM)
+
+
+async def test_a_registered_secret_is_not_sent_to_the_chat_with_a_question(tmp_path, monkeypatch):
+    monkeypatch.setenv("MY_TOKEN", "sk-very-secret-value-123456")
+
+    def think(messages: list[dict[str, Any]]) -> Any:
+        if messages[-1]["role"] == "tool":
+            return "Done."
+        body = "known: sk-very-secret-value-123456"
+        return "http_request", {"method": "POST", "url": "https://a.example/x", "body": body}
+
+    async with talking(tmp_path, monkeypatch, "telegram", think, config="secrets: [MY_TOKEN]") as talk:
+        await talk.fake.say("go")
+        question = await talk.fake.wait_for_question("known: ")
+        await talk.fake.press(question, "No")
+        await talk.fake.wait_for_text("→ no")
+        assert not any("sk-very-secret" in json.dumps(one.said) for one in talk.fake.calls)
+
+
+async def test_stop_is_no_reason_and_commands_that_ask_hear_one(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("one\n")
+    async with talking(tmp_path, monkeypatch, "telegram", edit_once("a.txt", "one", "two")) as talk:
+        fake = talk.fake
+        await fake.say("go")
+        await fake.press(await fake.wait_for_question(), "No, because…")
+        await fake.wait_for_text("Write the reason")
+        await fake.say("stop")
+        await fake.wait_for_text("Stopped.")
+        assert (tmp_path / "a.txt").read_text() == "one\n"
+        await fake.say("go")
+        await fake.press(await fake.wait_for_question(number=2), "Yes")
+        await fake.wait_for_text("Result:")
+        await fake.say("/undo")
+        await fake.press(await fake.wait_for_question(number=3), "No, because…")
+        await fake.wait_for_text("Write the reason", 2)
+        await fake.say("keep it")
+        await fake.wait_for_text("keep it")
+        assert (tmp_path / "a.txt").read_text() == "two\n"
+        await fake.say("/undo")
+        await fake.wait_for_question(number=4)
+        await fake.say("stop")
+        await fake.wait_for_text("Stopped.", 2)
+        await fake.say("/undo")  # the twin
+        await fake.press(await fake.wait_for_question(number=5), "Yes")
+        await fake.wait_for_text("→ yes", 2)
+        await fake.say("/diff")
+        await fake.wait_for_text("No file differs")
+        assert (tmp_path / "a.txt").read_text() == "one\n"
+
+
+async def test_always_is_remembered_in_the_conversation(tmp_path, monkeypatch):
+    def think(messages: list[dict[str, Any]]) -> Any:
+        results = sum(one["role"] == "tool" for one in messages)
+        return ("file_write", {"path": "a.txt", "content": f"{results}\n"}) if results < 2 else "Done."
+
+    async with talking(tmp_path, monkeypatch, "slack", think) as talk:
+        await talk.fake.say("write twice")
+        question = await talk.fake.wait_for_question("allow write a.txt")
+        await talk.fake.press(question, "Always")
+        await talk.fake.wait_for_text("Done.")
+        assert (tmp_path / "a.txt").read_text() == "1\n"
+        assert talk.events.count("question") == 1
+
+
+async def test_a_tool_that_asks_gets_the_next_message_or_a_choice(tmp_path, monkeypatch):
+    (tmp_path / "asking_tools.py").write_text(
+        "from forge import ToolContext, tool\n"
+        "@tool\n"
+        "async def ask_name(ctx: ToolContext) -> str:\n"
+        "    'Ask for a name.'\n"
+        "    colours = {'type': 'object', 'properties': {'colour': {'type': 'string', 'enum': ['red', 'blue']}}}\n"
+        '    return f\'{await ctx.ask("Who?")} {await ctx.ask("Which?", {**colours, "required": ["colour"]})}\'\n'
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def think(messages: list[dict[str, Any]]) -> Any:
+        return f"Result: {messages[-1]['content']}" if messages[-1]["role"] == "tool" else ("ask_name", {})
+
+    rules = "tools: [{name: 'asking_tools:ask_name'}]\npermissions: {rules: [{action: allow, tool: ask_name}]}"
+    async with talking(tmp_path, monkeypatch, "telegram", think, config=rules) as talk:
+        await talk.fake.say("ask me")
+        question = await talk.fake.wait_for_question("Who?")
+        assert [*question.buttons] == ["Answer…", "Decline"]
+        await talk.fake.press(question, "Answer…")
+        await talk.fake.wait_for_text("Write the answer")
+        await talk.fake.say("Ann: the first")
+        choice = await talk.fake.wait_for_question("Which?")
+        assert [*choice.buttons] == ["red", "blue", "Decline"]
+        await talk.fake.press(choice, "blue")
+        answer = await talk.fake.wait_for_text("Result:")
+        assert "Ann: the first" in answer.said["text"]
+        assert "blue" in answer.said["text"]
+
+
+@pytest.mark.parametrize("answer", ["Apply", "Discard"])
+async def test_the_effects_of_a_trial_run_are_applied_or_discarded(answer, tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("one\n")
+
+    def think(messages: list[dict[str, Any]]) -> Any:
+        return "Done." if messages[-1]["role"] == "tool" else ("bash", {"command": "rm a.txt"})
+
+    async with talking(tmp_path, monkeypatch, "slack", think, trial="always") as talk:
+        await talk.fake.say("remove it")
+        question = await talk.fake.wait_for_question()
+        if "Apply" not in question.buttons:
+            pytest.skip("programs cannot be tried on this machine")
+        assert "ran as a trial" in question.said["text"]
+        assert (tmp_path / "a.txt").exists()
+        await talk.fake.press(question, answer)
+        await talk.fake.wait_for_text("Done.")
+        assert (tmp_path / "a.txt").exists() == (answer == "Discard")

@@ -423,7 +423,7 @@ class _Question:
     def press(self, choice: str, person: str) -> None:
         """Takes a pressed button of a person who may answer."""
         if choice in ("r", "f"):
-            if not self.waits_for:
+            if not self.waits_for or self.waits_for == person:
                 self.waits_for, self.wants = person, "reason" if choice == "r" else "fields"
                 words = "Write the reason as your next message here." if choice == "r" else self._explain_fields()
                 self.door.tell(self.chat, words)
@@ -527,8 +527,9 @@ class _Conversation:
         self.door, self.chat, self.inbox = door, chat, door.inbox
         self.news = asyncio.Event()
         self._run: asyncio.Task[None] | None = None
-        self._is_stopping = self._is_renewed = False
+        self._is_renewed = False
         self._files: list[Attachment] = []
+        self._hide: Callable[[str], str] = lambda text: text  # masks secrets
 
     async def live(self) -> None:
         """Takes messages until the conversation has been silent for a while."""
@@ -554,6 +555,7 @@ class _Conversation:
             settings.options, name, approve=self.ask, model=settings.model, report=report
         ) as session:
             session.agent.activity.subscribe(self._hear)
+            self._hide = session.agent.secrets.mask_all
             try:
                 self._recover(session)
                 while not self._is_renewed:
@@ -628,11 +630,12 @@ class _Conversation:
         """Takes a new message: a word that a question waits for, a command, a message to the run, or a prompt."""
         incoming, text = row.incoming, row.incoming.text.strip()
         own = (one for one in self.door.questions.values() if one.chat == self.chat)
-        if text and any(one.take_words(incoming.person, text) for one in own):
+        is_stop = text.lower() in STOP and incoming.person in self.door.people
+        if text and not is_stop and any(one.take_words(incoming.person, text) for one in own):
             self._finish([row.id])
         elif incoming.person not in self.door.people:
             self._finish([row.id])  # an approver whose question ended meanwhile
-        elif text.lower() in STOP:
+        elif is_stop:
             self._stop(session, row)
         elif text[:1] in ("/", "!") and not incoming.files:
             await self._do(session, row, f"/{text[1:]}")
@@ -649,9 +652,11 @@ class _Conversation:
         if self._run is None:
             self._finish([*dropped, row.id], "Nothing is running.")
             return
-        self._is_stopping = True
-        session.cancel()
-        self._finish([*dropped, row.id])
+        if session.cancel():
+            self._finish([*dropped, row.id])
+        else:  # it fetches files, or is a command that asks
+            self._run.cancel()
+            self._finish([*dropped, row.id], "Stopped.")
 
     async def _do(self, session: OpenSession, row: StoredMessage, line: str) -> None:
         word = line.split()[0].lower()
@@ -668,6 +673,10 @@ class _Conversation:
             self._start(session, row, None)
         elif word in COMMANDS and word not in FREE_COMMANDS and not is_approver:
             self._finish([row.id], f"{word} is for the people who may answer questions here.")
+        elif word in COMMANDS and word not in FREE_COMMANDS:  # it may ask, and messages are heard meanwhile
+            if self._run is None:
+                self._finish([row.id])  # at once: a restart must not do it again
+                self._start_task(self._command(session, line))
         else:
             try:
                 said = await session.command(line)
@@ -678,6 +687,13 @@ class _Conversation:
                 self._finish([row.id], self._mask(session, said + more))
             elif self._run is None:
                 self._start(session, row, row.incoming)
+
+    async def _command(self, session: OpenSession, line: str) -> None:
+        try:
+            said = await session.command(line)
+        except ToolError as error:
+            said = f"{error.message}. {error.suggestion}".strip()
+        self._finish([], self._mask(session, said or "Done."))
 
     def _hear(self, event: object) -> None:
         """Notes that the run has begun, that it received a message, and which files it made."""
@@ -693,8 +709,10 @@ class _Conversation:
     # Runs.
 
     def _start(self, session: OpenSession, row: StoredMessage, incoming: Incoming | None) -> None:
-        self._is_stopping = False
-        self._run = asyncio.create_task(self._work(session, row, incoming))
+        self._start_task(self._work(session, row, incoming))
+
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        self._run = asyncio.create_task(work)
         self._run.add_done_callback(self._end_run)
 
     def _end_run(self, task: asyncio.Task[None]) -> None:
@@ -707,9 +725,6 @@ class _Conversation:
     async def _work(self, session: OpenSession, row: StoredMessage, incoming: Incoming | None) -> None:
         """Runs a message to the end. Without one, the run that was interrupted goes on."""
         prompt = await self._read_prompt(incoming) if incoming is not None else None
-        if self._is_stopping:
-            self._finish([row.id], "Stopped.")
-            return
         self._files.clear()
         session.stored.refresh()
         before = len(session.messages)
@@ -792,13 +807,13 @@ class _Conversation:
             del door.questions[question.id]
             self.inbox.use_question(question.id)
             if message:
-                door.start(door._close_question(self.chat, message, question.describe(ended)))
+                door.start(door._close_question(self.chat, message, self._hide(question.describe(ended))))
         door.note("answered", chat=self.chat, tool=request.spec.name, answer=ended.kind, by=ended.by)
         return ended
 
     async def _post(self, question: _Question) -> str:
         """Posts a question, all of it: as a file, too, where it is too long for messages."""
-        text, channel = request_text(question.request), self.door.channel
+        text, channel = self._hide(request_text(question.request)), self.door.channel
         until = time.strftime("%H:%M UTC", time.gmtime(question.expires))
         if len(text) > LONGEST_SHOWN:
             file = Attachment("text/plain", text.encode("utf-8", "replace"), "question.txt")
