@@ -26,7 +26,7 @@ def command(options: Options, **flags: Any) -> int:
     and log as with forge run; questions appear in the editor. Sessions are stored, so that `forge run --session NAME`
     continues them, and the other way round.
 
-    Zed, JetBrains IDEs, Neovim and Emacs can use it; docs/editors.md has their configuration. The command to name there:
+    Zed, JetBrains IDEs, Neovim and Emacs can use it; docs/editors.md has their configuration, with the command:
 
     \b
     forge acp
