@@ -492,6 +492,7 @@ class FakeModel:
 async def served(app: Any) -> AsyncIterator[str]:
     """Serves an app on loopback. Yields its URL."""
     listening = socket.create_server(("127.0.0.1", 0))
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # inherited by every connection
     config = uvicorn.Config(
         app,
         log_config=None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.responses import JSONResponse
 
 from forge.agent.session import SessionStore
 from forge.channels.channel import Incoming
@@ -47,9 +49,18 @@ class Listener:
             *words,
             cwd=self.folder,
             env=self.environment,
-            stdout=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
         )
+        self.events: list[str] = []
+
+    async def wait_for(self, event: str, number: int) -> None:
+        """Waits until it has said so often that this happened."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        async with asyncio.timeout(60):
+            while self.events.count(event) < number:
+                self.events.append(json.loads(await self.process.stdout.readline())["event"])
 
     async def kill(self, how: signal.Signals = signal.SIGKILL) -> int:
         assert self.process is not None
@@ -130,8 +141,7 @@ async def test_the_recorded_session_edited_refused_steered_cancelled_and_resumed
 
         await fake.say("change it to 3 again", **more)
         question = await fake.wait_for_question(number=3)
-        await fake.say("!cost" if kind == "slack" else "/cost", **more)
-        await fake.wait_for_text("tokens in")  # by now it knows which message shows the question
+        await listener.wait_for("question", 3)  # it has noted which message shows it
         await listener.kill()
         await listener.start("team" if kind == "slack" else "phone")
         told = await fake.wait_for_text("Forge was stopped while it worked on")
@@ -278,3 +288,12 @@ async def test_a_run_that_was_killed_is_answered_told_or_begun(end, tmp_path):
         await telegram.say("third")
         await telegram.wait_for_text("Heard: third")
         assert sum(expected[end] in one for one in telegram.texts) == 1
+
+
+async def test_a_service_that_cannot_be_reached_is_said(tmp_path):
+    async with setting(tmp_path, echo) as (listener, _, telegram, _model):
+        telegram.instead.append(JSONResponse({"ok": False, "description": "try later"}, 500))
+        await listener.start("phone")
+        await listener.wait_for("problem", 1)
+        await telegram.say("hello")
+        await telegram.wait_for_text("Heard: hello")

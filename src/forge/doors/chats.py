@@ -793,10 +793,10 @@ class _Conversation:
         message, ended = "", Answer.no("the question was closed without an answer", by="nobody")
         self.inbox.open_question(question.id, self.chat)
         door.questions[question.id] = question
-        door.note("question", chat=self.chat, tool=request.spec.name)
         try:
             message = await self._post(question)
             self.inbox.note_posted(question.id, message)
+            door.note("question", chat=self.chat, tool=request.spec.name)
             async with asyncio.timeout(within):
                 ended = await answer
         except TimeoutError:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -58,6 +59,7 @@ def command(options: Options, names: tuple[str, ...], **flags: Any) -> int:
         chats = find_chats(run_options, names)
         needs_port = any(getattr(one.channel, "takes_requests", False) for one in chats.values())
         show = _print_json if options.json else _print_line
+        logging.getLogger("forge.channels").addHandler(_ProblemHandler(show))
         settings = {"model": flags["model"], "answer_within": flags["answer_within"] * 60, "progress": show}
         if not needs_port:
             asyncio.run(run_until_signal(listen(run_options, chats, **settings)))
@@ -67,6 +69,17 @@ def command(options: Options, names: tuple[str, ...], **flags: Any) -> int:
             click.echo(f"forge: requests are taken at http://{host}:{port}/NAME", err=True)
             asyncio.run(run_until_signal(listen(run_options, chats, listening=listening, **settings)))
     return 0
+
+
+class _ProblemHandler(logging.Handler):
+    """Shows what a channel warns of, such as a connection that fails and is tried again."""
+
+    def __init__(self, show: Callable[[Mapping[str, Any]], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._show({"event": "problem", "channel": record.name.rpartition(".")[2], "problem": record.getMessage()})
 
 
 def _print_json(entry: Mapping[str, Any]) -> None:
