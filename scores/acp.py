@@ -21,7 +21,10 @@ LEFT_OUT = {
     "terminal/": "programs run in Forge's sandbox, and their output is part of the call",
     "logout": "Forge has no login of its own",
     "elicitation/complete": "it belongs to questions by URL, which Forge does not ask",
-    "session/delete": "the SDK for Python has no route for it",
+}
+UNSENT = {
+    "compaction": "the SDK for Python 0.12.1 does not know it; /compact answers in words",
+    "notice": "the SDK for Python 0.12.1 does not know it; a note is a text of the agent",
 }
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
@@ -48,18 +51,25 @@ def judge() -> Judged:
     methods = {(one["x-side"], one["x-method"]) for one in stable["$defs"].values() if "x-method" in one}
     methods = {one for one in methods if one[0] in ("agent", "client")}
     answered = {method for _, method, message in checked.messages if "error" not in message}
-    unused = sorted(f"{method}: {_explain(method)}" for _, method in methods if method not in answered)
+    unused = sorted(_explain(method, LEFT_OUT) for _, method in methods if method not in answered)
     kinds = {one["properties"]["sessionUpdate"]["const"] for one in stable["$defs"]["SessionUpdate"]["oneOf"]}
     sent = {
         message["params"]["update"]["sessionUpdate"]
         for _, method, message in checked.messages
         if method == "session/update"
     }
-    return Judged(len(checked.messages), wrong, len(methods), unused, len(kinds), sorted(kinds - sent))
+    return Judged(
+        len(checked.messages),
+        wrong,
+        len(methods),
+        unused,
+        len(kinds),
+        [_explain(one, UNSENT) for one in sorted(kinds - sent)],
+    )
 
 
-def _explain(method: str) -> str:
-    return next((why for start, why in LEFT_OUT.items() if method.startswith(start)), "not used")
+def _explain(name: str, reasons: dict[str, str]) -> str:
+    return f"{name}: {next((why for start, why in reasons.items() if name.startswith(start)), 'not used')}"
 
 
 def _find_wrong(checked: Checked, stable: Any, unstable: Any) -> Iterator[str]:
@@ -96,6 +106,7 @@ async def _talk(workspace: Path) -> Checked:
         write,
         "Never.",
         "Seen.",
+        {"title": "Edit and write"},
     ]
     editor = Editor("allow_once", "reject_with_feedback", "cancelled")
     editor.buffers[str(path)] = "typed\n"
@@ -104,6 +115,7 @@ async def _talk(workspace: Path) -> Checked:
         await agent.authenticate(method_id="set-up")
         session = (await agent.new_session(cwd=str(workspace))).session_id
         await editor.say(session, "Edit it.")
+        await editor.wait_for(lambda: bool(editor.of("session_info_update")))
         await editor.say(session, "Write it.")
         await agent.set_session_mode(session_id=session, mode_id="plan")
         await agent.set_config_option(session_id=session, config_id="mode", value="ask")
@@ -121,6 +133,7 @@ async def _talk(workspace: Path) -> Checked:
         await agent.resume_session(cwd=str(workspace), session_id=session)
         forked = (await agent.fork_session(cwd=str(workspace), session_id=session)).session_id
         await agent.close_session(session_id=forked)
+        await editor.delete(forked)
         for wrong in (agent.close_session(session_id=forked), agent.new_session(cwd="nowhere")):
             try:
                 await wrong

@@ -19,6 +19,13 @@ from forge.tools.file_write import FileWrite
 from forge.tools.todo import TodoWrite
 from tests.doors.agui_client import TOKEN, Page, question_of, served
 
+LEFT_OUT = {
+    "_CHUNK": "start, content and end are sent instead",
+    "ACTIVITY_DELTA": "a snapshot has the whole progress",
+    "RAW": "events of a provider do not leave Forge",
+    "REASONING_ENCRYPTED_VALUE": "the history is Forge's, with what providers encrypted",
+}
+
 
 class Judged(NamedTuple):
     events: int
@@ -47,7 +54,7 @@ async def index(ctx: ToolContext) -> str:
 
 
 def judge() -> Judged:
-    """Runs a session: steps, text, reasoning, calls, a list, a sub-agent, a question with a no and a yes, loading."""
+    """Runs a session: text, reasoning, calls, a list, two sub-agents, a question with a no and a yes, loading."""
     seen: list[str] = []
     wrong: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -55,8 +62,12 @@ def judge() -> Judged:
             asyncio.run(_hold_session(Path(folder), seen))
         except (AssertionError, ValidationError, KeyError) as error:
             wrong.append(f"after {len(seen)} events: {str(error)[:200]}")
-    unsent = [kind.value for kind in EventType if kind.value not in seen]
+    unsent = [f"{kind.value}: {_explain(kind.value)}" for kind in EventType if kind.value not in seen]
     return Judged(len(seen) + len(wrong), wrong, len(EventType), unsent)
+
+
+def _explain(kind: str) -> str:
+    return next((why for end, why in LEFT_OUT.items() if kind.endswith(end)), "not sent")
 
 
 async def _hold_session(folder: Path, seen: list[str]) -> None:
@@ -64,9 +75,13 @@ async def _hold_session(folder: Path, seen: list[str]) -> None:
         return ToolCall("file_write", {"path": name, "content": "x"})
 
     plan = [ToolCall("todo_write", {"items": [{"content": "Read", "status": one}]}) for one in ("pending", "completed")]
-    task = ToolCall("task", {"description": "look", "prompt": "Look.", "agent_type": "looker"})
+
+    def task(kind: str) -> ToolCall:
+        return ToolCall("task", {"description": "look", "prompt": "Look.", "agent_type": kind})
+
     model = _Thinks(
-        Message("assistant", "I begin.", tool_calls=(ToolCall("index"), plan[0], task)),
+        Message("assistant", "I begin.", tool_calls=(ToolCall("index"), plan[0], task("looker"))),
+        task("failing"),
         plan[1],
         "Planned.",
         write("a.txt"),
@@ -76,7 +91,10 @@ async def _hold_session(folder: Path, seen: list[str]) -> None:
     agent = Agent(
         model,
         tools=[FileWrite(), TodoWrite(), index],
-        agents={"looker": AgentType(model=Scripted("I looked."))},
+        agents={
+            "looker": AgentType(model=Scripted("I looked.")),
+            "failing": AgentType(model=Scripted(ToolCall("no_such_tool"))),
+        },
         policy=rules("allow execute", "ask write"),
         scope=Scope(workspace=folder),
     )

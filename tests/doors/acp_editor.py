@@ -39,6 +39,7 @@ SHAPES: dict[str, tuple[Any, Any]] = {
     "session/resume": (schema.ResumeSessionRequest, schema.ResumeSessionResponse),
     "session/fork": (schema.ForkSessionRequest, schema.ForkSessionResponse),
     "session/list": (schema.ListSessionsRequest, schema.ListSessionsResponse),
+    "session/delete": (schema.DeleteSessionRequest, schema.DeleteSessionResponse),
     "session/close": (schema.CloseSessionRequest, schema.CloseSessionResponse),
     "session/set_mode": (schema.SetSessionModeRequest, schema.SetSessionModeResponse),
     "session/set_config_option": (
@@ -183,6 +184,10 @@ class Editor:
                 found.setdefault(one.tool_call_id, []).append(one)
         return found
 
+    async def delete(self, session: str) -> Any:
+        """The SDK's client has no method for it."""
+        return await self.agent._conn.send_request("session/delete", {"sessionId": session})
+
     async def say(self, session: str, *blocks: Any) -> Any:
         given = [text_block(one) if isinstance(one, str) else one for one in blocks]
         return await asyncio.wait_for(self.agent.prompt(session_id=session, prompt=given), 60)
@@ -192,6 +197,7 @@ ALL = ClientCapabilities(
     fs=FileSystemCapabilities(read_text_file=True, write_text_file=True),
     elicitation=ElicitationCapabilities(form=ElicitationFormCapabilities()),
 )
+TERMINALS = ClientCapabilities.model_validate({"_meta": {"terminal_output": True}})  # as Zed asks for them
 
 
 @asynccontextmanager

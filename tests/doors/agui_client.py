@@ -102,8 +102,8 @@ class Order:
                 key = self._key(kind.removesuffix(suffix), event)
                 assert key not in self.open, key
                 self.open.add(key)
-        for suffix in ("_END", "_FINISHED"):
-            if kind.endswith(suffix) and kind != "RUN_FINISHED":
+        for suffix in ("_END", "_FINISHED", "_ERROR"):
+            if kind.endswith(suffix) and kind not in ("RUN_FINISHED", "RUN_ERROR"):
                 self.open.remove(self._key(kind.removesuffix(suffix), event))
         if kind in ("TEXT_MESSAGE_CONTENT", "REASONING_MESSAGE_CONTENT", "TOOL_CALL_ARGS"):
             assert self._key(kind.rpartition("_")[0], event) in self.open

@@ -15,7 +15,7 @@ from forge.agent.session import SessionStore
 from forge.doors import acp
 from forge.project.trust import accept
 from tests.cli.scripts import call, script
-from tests.doors.acp_editor import ALL, Editor, forge_in
+from tests.doors.acp_editor import ALL, TERMINALS, Editor, forge_in
 
 WRITE = call("file_write", path="a.txt", content="one\n")
 SERVER = Path(__file__).parents[1] / "conformance" / "say_server.py"
@@ -328,3 +328,67 @@ async def test_a_session_that_was_closed_for_others_opens_again(workspace, monke
         assert [one.stop_reason for one in answers] == ["end_turn", "end_turn"]
     with SessionStore.of(workspace) as store:
         assert [one.text for one in store.show(first).messages if one.role == "user"] == ["Hi", "Again?"]
+
+
+async def test_an_editor_with_terminals_gets_output_in_them(workspace):
+    model = script(
+        workspace,
+        call("bash", command="printf 'one\\ntwo\\033[2J\\n'; exit 3"),
+        call("bash", command="true"),
+        call("bash", command=""),
+        "Done.",
+    )
+    (workspace / "forge.yaml").write_text("permissions: {rules: [allow execute]}")
+    accept(workspace)
+    editor = Editor()
+    async with forge_in(editor, workspace, model, capabilities=TERMINALS):
+        await editor.say(await begin(editor, workspace), "Run it.")
+    shown, quiet, refused = editor.calls().values()
+    info = shown[0].field_meta["terminal_info"]
+    assert info == {"terminal_id": shown[0].tool_call_id, "cwd": str(workspace)}
+    written = "".join(one.field_meta["terminal_output"]["data"] for one in shown[1:-1])
+    assert written.startswith("one\ntwo")
+    assert "\033" not in written
+    assert {one.field_meta["terminal_output"]["terminal_id"] for one in shown[1:-1]} == {info["terminal_id"]}
+    terminal, remark = shown[-1].content
+    assert (terminal.type, terminal.terminal_id) == ("terminal", info["terminal_id"])
+    assert remark.content.text == "[exit code 3]"
+    assert shown[-1].field_meta["terminal_exit"] == {"terminal_id": info["terminal_id"], "exit_code": 3, "signal": None}
+    assert quiet[1].field_meta["terminal_output"]["data"] == "(no output)"
+    assert [one.type for one in quiet[-1].content] == ["terminal"]
+    assert (refused[-1].status, [one.type for one in refused[-1].content]) == ("failed", ["content"])  # no program ran
+
+
+async def test_a_session_gets_its_title_and_is_deleted(workspace):
+    editor = Editor()
+    async with forge_in(editor, workspace, script(workspace, {"title": "Small talk"}, "Hi.", "Ho.")):
+        kept, gone = await begin(editor, workspace), await begin(editor, workspace)
+        await editor.say(kept, "Stay.")
+        await editor.wait_for(lambda: [one.title for one in editor.of("session_info_update")] == ["Small talk"])
+        await editor.say(gone, "Leave.")
+        assert await editor.delete(gone) == {}
+        assert await editor.delete(gone) == {}  # the protocol wants no error
+        assert await editor.delete("never there") == {}
+        listed = await editor.agent.list_sessions(cwd=str(workspace))
+        assert [one.session_id for one in listed.sessions] == [kept]
+        with pytest.raises(RequestError, match="no open session"):
+            await editor.say(gone, "Still there?")
+        with pytest.raises(RequestError, match="there is no session"):
+            await editor.agent.load_session(cwd=str(workspace), session_id=gone)
+        await editor.agent.close_session(session_id=kept)
+        await editor.delete(kept)  # not open any more
+        assert (await editor.agent.list_sessions(cwd=str(workspace))).sessions == []
+
+
+async def test_a_session_that_is_deleted_ends_its_run(workspace):
+    editor = Editor()
+    editor.hold.clear()
+    async with forge_in(editor, workspace, script(workspace, call("file_write", path="a.txt", content="x"), "No.")):
+        session = await begin(editor, workspace)
+        running = asyncio.create_task(editor.say(session, "Write."))
+        await asyncio.wait_for(editor.question.wait(), 60)
+        await editor.delete(session)
+        editor.hold.set()
+        assert (await running).stop_reason == "cancelled"
+        assert (await editor.agent.list_sessions(cwd=str(workspace))).sessions == []
+    assert not (workspace / "a.txt").exists()

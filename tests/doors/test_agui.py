@@ -300,6 +300,23 @@ async def test_a_sub_agent_is_told_apart_from_its_parent(tmp_path):
     assert "SUBAGENT_FINISHED" in kinds(events)
 
 
+async def test_a_sub_agent_that_fails_is_told_as_an_error_and_the_run_goes_on(tmp_path):
+    from forge import AgentType
+
+    task = ToolCall("task", {"description": "look", "prompt": "Look.", "agent_type": "looker"}, "t")
+    kind = AgentType(prompt="Look.", model=Scripted(ToolCall("no_such_tool", {})))  # then its script is over
+    app = make(tmp_path, task, "I do it myself.", agents={"looker": kind}, policy=rules("allow execute"))
+    async with served(app) as url:
+        events = await Page(url).run("Go")
+    begun = next(event for event in events if event.type == "SUBAGENT_STARTED")
+    failed = next(event for event in events if event.type == "SUBAGENT_ERROR")
+    assert failed.subagent_run_id == begun.subagent_run_id
+    assert "script" in failed.message
+    assert "SUBAGENT_FINISHED" not in kinds(events)
+    assert text_of(events) == "I do it myself."
+    assert events[-1].outcome.type == "success"
+
+
 # Hostile and broken peers.
 
 

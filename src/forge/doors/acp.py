@@ -20,6 +20,7 @@ from acp import PROTOCOL_VERSION, RequestError
 from acp.agent.connection import AgentSideConnection
 from acp.helpers import ContentBlock
 from acp.interfaces import Client
+from acp.meta import AGENT_METHODS
 from acp.schema import (
     AcceptElicitationResponse,
     AgentCapabilities,
@@ -33,6 +34,7 @@ from acp.schema import (
     CloseSessionResponse,
     ConfigOptionUpdate,
     CurrentModeUpdate,
+    DeleteSessionRequest,
     ElicitationFormSessionMode,
     ElicitationSchema,
     ForkSessionResponse,
@@ -49,6 +51,7 @@ from acp.schema import (
     SessionCloseCapabilities,
     SessionConfigOptionSelect,
     SessionConfigSelectOption,
+    SessionDeleteCapabilities,
     SessionForkCapabilities,
     SessionInfo,
     SessionListCapabilities,
@@ -70,6 +73,7 @@ from forge.core.plain_values import visible
 from forge.doors.acp_files import add_editor
 from forge.doors.acp_input import LineTransport, check_folder, check_stored, errors, invalid, read_blocks, read_servers
 from forge.doors.acp_updates import (
+    TERMINAL_OUTPUT,
     WHY,
     RunView,
     Update,
@@ -87,6 +91,7 @@ from forge.permissions.questions import Answer, Approver, PermissionRequest
 from forge.project.project import Project, RunOptions
 from forge.project.runs.sessions import session_store
 from forge.project.version import version
+from forge.workspace.history.tracking import SessionState
 from forge.workspace.state import NAME as STATE
 
 log = logging.getLogger(__name__)
@@ -169,6 +174,7 @@ class AcpAgent:
         self.capabilities = ClientCapabilities()
         self._home = os.path.abspath(settings.options.workspace or ".")
         self._sessions: dict[str, AcpSession] = {}  # the one used last is the last
+        self._listed: dict[str, Path] = {}  # the directories of sessions that were listed
 
     def on_connect(self, conn: Client) -> None:
         self.client = conn
@@ -193,6 +199,7 @@ class AcpAgent:
                     resume=SessionResumeCapabilities(),
                     fork=SessionForkCapabilities(),
                     close=SessionCloseCapabilities(),
+                    delete=SessionDeleteCapabilities(),
                 ),
             ),
             auth_methods=[
@@ -288,6 +295,9 @@ class AcpAgent:
             )
             for one in infos[first : first + PAGE]
         ]
+        self._listed |= {one.session_id: folder for one in listed}
+        for name in [*self._listed][:-MOST_KNOWN]:
+            del self._listed[name]
         more = str(first + PAGE) if len(infos) > first + PAGE else None
         return ListSessionsResponse(sessions=listed, next_cursor=more)
 
@@ -324,10 +334,31 @@ class AcpAgent:
         session.cancel()
 
     async def ext_method(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        if method == AGENT_METHODS["session_delete"]:
+            await self._delete_session(DeleteSessionRequest.model_validate(params).session_id)
+            return {}
         raise RequestError.method_not_found(f"_{method}")
 
     async def ext_notification(self, method: str, params: dict[str, Any]) -> None:
         """Ignores extensions, as the protocol asks for."""
+
+    async def _delete_session(self, name: str) -> None:
+        """Removes a session for good. A run of it is stopped. The protocol wants no error for one that there is not."""
+        folder = self._listed.pop(name, Path(self._home))
+        if (session := self._sessions.pop(name, None)) is not None:
+            folder = session.folder
+            session.cancel()
+            await session.close()
+        if not (folder / STATE).is_dir():
+            return
+        with errors(f"deleting the session {visible(name[:60])!r}"), session_store(folder) as store:
+            try:
+                store.delete(name)
+            except ToolError as error:
+                if error.kind is ErrorKind.NOT_FOUND:
+                    return
+                raise
+            SessionState(folder).remove(name)
 
     async def close(self) -> None:
         """Ends all sessions; their runs are stopped."""
@@ -463,7 +494,8 @@ class AcpSession:
         self.id, self._session = session.name, session
         session.writes_title = session.project.configuration.agent.session_titles
         self._queue = UpdateQueue(self._send, self._agent.give_up)
-        self._view = RunView(session.agent, self._queue.put)
+        meta = self._agent.capabilities.field_meta or {}
+        self._view = RunView(session.agent, self._queue.put, terminals=meta.get(TERMINAL_OUTPUT) is True)
         session.agent.activity.subscribe(self._view.take)
         fs = self._agent.capabilities.fs
         if fs is not None and fs.read_text_file:

@@ -25,6 +25,7 @@ from acp.schema import (
     PlanEntryPriority,
     PlanEntryStatus,
     SessionInfoUpdate,
+    TerminalToolCallContent,
     TextContentBlock,
     ToolCallLocation,
     ToolCallProgress,
@@ -63,6 +64,8 @@ LONGEST_TITLE = 200
 LONGEST_RULES = 300  # characters of the rules in the name of an option; the question has all of them
 MOST_WAITING = 16 * 1024 * 1024  # characters that wait for an editor that does not read
 MOST_LOCATIONS = 20
+LEFT_OUT = "[… output left out]\n"
+TERMINAL_INFO, TERMINAL_OUTPUT, TERMINAL_EXIT = "terminal_info", "terminal_output", "terminal_exit"  # keys of `_meta`
 
 Update = SessionUpdate | UsageUpdate
 Send = Callable[[Update], Awaitable[None]]
@@ -106,6 +109,7 @@ class UpdateQueue:
         if isinstance(update, ToolCallProgress) and (shown := self._find_output(update)) is not None:
             self._size -= _size_of(shown)
             shown.content, shown.title = update.content or shown.content, update.title or shown.title
+            _join_output(shown, update)
             self._size += _size_of(shown)
         else:
             self._size += _size_of(update)
@@ -157,7 +161,11 @@ def _size_of(update: Update) -> int:
     if isinstance(update, AgentMessageChunk | AgentThoughtChunk) and isinstance(update.content, TextContentBlock):
         return len(update.content.text)
     content = getattr(update, "content", None) or ()
-    return 500 + sum(len(getattr(getattr(one, "content", one), "text", "") or "") for one in content if one is not None)
+    return (
+        500
+        + len(_output_of(update))
+        + sum(len(getattr(getattr(one, "content", one), "text", "") or "") for one in content if one is not None)
+    )
 
 
 def _join(last: Update, update: Update) -> bool:
@@ -172,12 +180,33 @@ def _join(last: Update, update: Update) -> bool:
     return True
 
 
-class RunView:
-    """Turns the events of an agent into updates for an editor."""
+def _output_of(update: Update) -> str:
+    """Returns the output for a terminal that an update has."""
+    sent = (getattr(update, "field_meta", None) or {}).get(TERMINAL_OUTPUT)
+    return str(sent["data"]) if sent is not None else ""
 
-    def __init__(self, agent: Agent, put: Callable[[Update], None]) -> None:
+
+def _join_output(last: ToolCallProgress, update: ToolCallProgress) -> None:
+    """Adds output for a terminal to the output that waits; of much output, the end is kept."""
+    if new := _output_of(update):
+        text = _output_of(last) + new
+        if len(text) > LONGEST_OUTPUT:
+            text = f"{LEFT_OUT}{text[-LONGEST_OUTPUT:]}"
+        last.field_meta = {TERMINAL_OUTPUT: {"terminal_id": last.tool_call_id, "data": text}}
+
+
+class RunView:
+    """Turns the events of an agent into updates for an editor.
+
+    An editor with `terminals` shows the output of programs in terminals: it adds each piece to what it has. The
+    programs run in Forge all the same. It is an extension in `_meta`, which Zed and agents for it agreed on.
+    """
+
+    def __init__(self, agent: Agent, put: Callable[[Update], None], *, terminals: bool = False) -> None:
         self._agent, self._put = agent, put
         self._workspace = agent.scope.workspace
+        self._has_terminals = terminals
+        self._terminals: set[str] = set()  # calls that run and have one, by our id
         self._ids: dict[str, str] = {}  # of calls that run: the editor's id by ours
         self._used: set[str] = set()
         self._output: dict[str, str] = {}  # of programs that run
@@ -222,12 +251,17 @@ class RunView:
             id_ = f"{call.id}#{number}"
         self._used.add(id_)
         self._ids[call.id] = id_
+        kind, about = kind_of(spec), None
+        if self._has_terminals and kind == "execute" and call.name != "task":
+            self._terminals.add(call.id)
+            about = {TERMINAL_INFO: {"terminal_id": id_, "cwd": str(self._workspace)}}
         self._put(
             ToolCallStart(
+                field_meta=about,
                 session_update="tool_call",
                 tool_call_id=id_,
                 title=title_of(call, spec),
-                kind=kind_of(spec),
+                kind=kind,
                 status="in_progress",
                 locations=find_locations(self._agent, call) or None,
                 raw_input=_raw(call.arguments),
@@ -235,7 +269,10 @@ class RunView:
         )
 
     def _add_output(self, event: ToolOutput) -> None:
-        if event.call.id in self._ids:
+        if event.call.id in self._terminals:
+            self._output[event.call.id] = "shown"
+            self._write(event.call.id, event.text)
+        elif event.call.id in self._ids:
             shown = self._output[event.call.id] = (self._output.get(event.call.id, "") + event.text)[-LONGEST_OUTPUT:]
             self._put(self._progress(event.call.id, content=[_fenced(shown)]))
 
@@ -243,15 +280,35 @@ class RunView:
         call, result = event.call, event.result
         if call.id not in self._ids:
             return
-        content = result_content(result, self._workspace)
+        content, about = result_content(result, self._workspace), None
+        if call.id in self._terminals and (call.id in self._output or "exit_code" in result.data):
+            if call.id not in self._output:
+                self._write(call.id, _shorten(shown_text(result)))
+            content = [self._terminal(call.id), *_beside_output(result, content)]
+            about = {
+                TERMINAL_EXIT: {
+                    "terminal_id": self._ids[call.id],
+                    "exit_code": result.data.get("exit_code"),
+                    "signal": result.data.get("signal") or None,
+                }
+            }
         lines = [line for one in _read_diff(shown_text(result)) for line in one.lines[:1]]
         places = find_locations(self._agent, call, lines[0] if lines else None)
         status: Literal["failed", "completed"] = "failed" if result.is_error else "completed"
-        self._put(self._progress(call.id, status=status, content=content, locations=places or None))
+        self._put(self._progress(call.id, status=status, content=content, locations=places or None, field_meta=about))
         if call.name == "todo_write" and not result.is_error:
             self._put(plan_of(call.arguments))
         del self._ids[call.id]
         self._output.pop(call.id, None)
+        self._terminals.discard(call.id)
+
+    def _write(self, call: str, text: str) -> None:
+        """Adds text to the terminal of a call."""
+        output = {"terminal_id": self._ids[call], "data": visible(text)}
+        self._put(self._progress(call, content=[self._terminal(call)], field_meta={TERMINAL_OUTPUT: output}))
+
+    def _terminal(self, call: str) -> TerminalToolCallContent:
+        return TerminalToolCallContent(type="terminal", terminal_id=self._ids[call])
 
     def _progress(self, call: str, **fields: Any) -> ToolCallProgress:
         return ToolCallProgress(session_update="tool_call_update", tool_call_id=self._ids[call], **fields)
@@ -337,6 +394,19 @@ def result_content(result: ToolResult, workspace: Path) -> list[ToolCallContentV
         found.append(ContentToolCallContent(type="content", content=_text(_shorten(text))))
     found += [ContentToolCallContent(type="content", content=one) for one in _images(result.attachments)]
     return found
+
+
+def _beside_output(result: ToolResult, content: Iterable[ToolCallContentVariant]) -> Iterator[ToolCallContentVariant]:
+    """Yields the parts of a result that the terminal does not show: a failure, remarks, diffs, images."""
+    text, output = shown_text(result), str(result.data.get("output", "")).rstrip("\n")
+    rest = text if result.failure is not None else text.removeprefix(output).strip() if text.startswith(output) else ""
+    if rest and output:
+        yield ContentToolCallContent(type="content", content=_text(_shorten(rest)))
+    yield from (one for one in content if not _is_text(one))
+
+
+def _is_text(one: ToolCallContentVariant) -> bool:
+    return isinstance(one, ContentToolCallContent) and isinstance(one.content, TextContentBlock)
 
 
 def shown_text(result: ToolResult) -> str:

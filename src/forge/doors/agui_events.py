@@ -63,6 +63,8 @@ class Translation:
         self._open_calls: dict[str, str] = {}  # calls whose arguments are being written, and their speaker
         self._running: dict[str, str] = {}  # calls without a result, and their speaker
         self._subagents: dict[str, str] = {}  # the name of each sub-agent that works, and the id of its work
+        self._parents: dict[str, str] = {}  # the call that each sub-agent works for, where it is known
+        self._failures: dict[str, str] = {}  # why a call failed whose sub-agents are still open
         self._count = 0
         self._step = 1
         self._is_step_open = False
@@ -152,8 +154,11 @@ class Translation:
     def _finish_call(self, speaker: _Speaker, event: ToolFinished) -> Iterator[agui.BaseEvent]:
         call = event.call
         self._running.pop(_id(call), None)
+        if event.result.failure is not None and _id(call) in self._parents.values():
+            self._failures[_id(call)] = sendable(event.result.failure.message)
         if speaker.name not in self._running.values():  # what worked for its calls is over
             yield from self._finish_subagents(f"{speaker.name}/")
+            self._failures.clear()
         failure = {"forge": {"success": event.success, "seconds": round(event.seconds, 3)}}
         yield agui.ToolCallResultEvent(
             message_id=f"result-{_id(call)}",
@@ -205,11 +210,13 @@ class Translation:
         self._speakers.pop(who, None)
         above = who.rpartition("/")[0]
         calls = [call for call, name in self._running.items() if name == above]
+        if len(calls) == 1:
+            self._parents[who] = calls[0]
         yield agui.SubagentStartedEvent(
             subagent_run_id=run,
             name=sendable(who),
             parent_subagent_run_id=self._subagents.get(above),
-            parent_tool_call_id=calls[0] if len(calls) == 1 else None,
+            parent_tool_call_id=self._parents.get(who),
         )
 
     def _finish_subagents(self, below: str, *, suspended: bool = False) -> Iterator[agui.BaseEvent]:
@@ -218,6 +225,9 @@ class Translation:
             yield from self._end_arguments(who)
             run = self._subagents.pop(who)
             self._speakers.pop(who, None)
+            if problem := self._failures.get(self._parents.pop(who, "")):
+                yield agui.SubagentErrorEvent(subagent_run_id=run, message=problem)
+                continue
             outcome = agui.SubagentFinishedSuspendedOutcome() if suspended else None
             yield agui.SubagentFinishedEvent(subagent_run_id=run, outcome=outcome)
 
