@@ -97,6 +97,10 @@ SCORES_READY := $(SCORES_VENV)/$(notdir $(READY))
 scores: $(SCORES_READY) ## other people's test suites, into docs/scores.md (minutes; SUITE=bfcl runs one)
 	@$(SCORES_VENV)/bin/python -m scores $(SUITE)
 
+.PHONY: recorded-sessions
+recorded-sessions: $(READY) ## a session at each door with real programs, into docs/recorded-sessions.md (a minute)
+	@$(BIN)/python -m scripts.recorded_sessions
+
 .PHONY: mcp-servers
 mcp-servers: $(READY) ## ten published MCP servers in the sandbox, into docs/mcp-servers.md (minutes; needs npm and downloads)
 	@$(BIN)/python -m scores.mcp_servers

@@ -165,8 +165,10 @@ class Service:
     checked: dict[str, int] = field(default_factory=dict)  # requests by method that had the documented shape
     news: asyncio.Condition = field(default_factory=asyncio.Condition)
     numbers: Any = NUMBERS
+    record: Callable[[str, Called | str], None] = lambda who, said: None  # hears what both sides say
 
     async def note(self, called: Called, methods: Mapping[str, Any]) -> None:
+        self.record("forge", called)
         known = methods.get(called.method)
         if known is None:
             self.problems.append(f"{called.method} is not a method that the documentation has")
@@ -290,6 +292,7 @@ class FakeSlack(Service):
 
     async def say(self, text: str, *, thread: str = "", user: str = "U1", **more: Any) -> str:
         """Says something to the bot in the channel C1. Returns the thread."""
+        self.record("ann", text)
         event = self.mention(text, thread=thread, user=user, **more)
         await self.push(event)
         return thread or event["event"]["ts"]
@@ -333,6 +336,7 @@ class FakeSlack(Service):
         }
 
     async def press(self, question: Called, label: str, *, user: str = "U1") -> None:
+        self.record("ann", f"[presses {label}]")
         await self.push(self.pressed(question, label, user=user), "interactive")
 
     @staticmethod
@@ -428,6 +432,7 @@ class FakeTelegram(Service):
         }
 
     async def say(self, text: str, *, user: int = 42, chat: int = 42, **more: Any) -> None:
+        self.record("ann", text)
         await self.push(message=self.message(text, user=user, chat=chat, **more))
 
     def pressed(self, question: Called, label: str, *, user: int = 42, chat: int | None = None) -> dict[str, Any]:
@@ -441,6 +446,7 @@ class FakeTelegram(Service):
         }
 
     async def press(self, question: Called, label: str, *, user: int = 42, chat: int | None = None) -> None:
+        self.record("ann", f"[presses {label}]")
         await self.push(callback_query=self.pressed(question, label, user=user, chat=chat))
 
 
@@ -450,6 +456,7 @@ class FakeModel:
 
     think: Callable[[list[dict[str, Any]]], Any]
     asked: list[list[dict[str, Any]]] = field(default_factory=list)
+    left: int = 0  # requests that were given up before their answer
     news: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def app(self) -> Starlette:
@@ -462,7 +469,16 @@ class FakeModel:
             self.news.notify_all()
         said = self.think(messages)
         if asyncio.iscoroutine(said):
-            said = await said
+            thinking, leaving = asyncio.ensure_future(said), asyncio.ensure_future(request.receive())
+            await asyncio.wait({thinking, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            leaving.cancel()
+            if not thinking.done():
+                thinking.cancel()
+                async with self.news:
+                    self.left += 1
+                    self.news.notify_all()
+                return Response(status_code=499)
+            said = thinking.result()
         head = {"id": "chat", "created": 1, "model": "m", "object": "chat.completion.chunk"}
         delta: dict[str, Any] = {"role": "assistant"}
         if isinstance(said, str):
@@ -486,6 +502,10 @@ class FakeModel:
         async with asyncio.timeout(60), self.news:
             await self.news.wait_for(lambda: len(self.asked) >= times)
         return self.asked[times - 1]
+
+    async def wait_until_left(self, times: int) -> None:
+        async with asyncio.timeout(60), self.news:
+            await self.news.wait_for(lambda: self.left >= times)
 
 
 @asynccontextmanager

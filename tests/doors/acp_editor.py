@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jsonschema_rs
@@ -68,9 +69,12 @@ def _validator(method: str, part: int) -> Any:
 
 
 class Checked:
-    """Checks every message against the schema of its method."""
+    """Checks every message against the schema of its method. `observer` hears each, its direction and its method."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, observer: Callable[[str, str, dict[str, Any]], None] = lambda way, method, message: None
+    ) -> None:
+        self._observer = observer
         self.messages: list[tuple[str, str, dict[str, Any]]] = []  # the direction, the method, the message
         self.problems: list[str] = []
         self._asked: dict[tuple[str, Any], str] = {}
@@ -93,6 +97,7 @@ class Checked:
                 assert isinstance(error["code"], int)
                 assert isinstance(error["message"], str)
         self.messages.append((way, method or "", message))
+        self._observer(way, method or "", message)
 
     def _check(self, way: str, method: str, part: int, value: Any) -> None:
         if method.startswith("_") or method not in SHAPES:
@@ -197,6 +202,7 @@ ALL = ClientCapabilities(
     fs=FileSystemCapabilities(read_text_file=True, write_text_file=True),
     elicitation=ElicitationCapabilities(form=ElicitationFormCapabilities()),
 )
+FORMS = ClientCapabilities(elicitation=ElicitationCapabilities(form=ElicitationFormCapabilities()))
 TERMINALS = ClientCapabilities.model_validate({"_meta": {"terminal_output": True}})  # as Zed asks for them
 
 
@@ -239,10 +245,17 @@ async def forge_in(
 
 
 @asynccontextmanager
-async def forge_process(editor: Editor, workspace: Path, *flags: str) -> AsyncIterator[tuple[Checked, Any]]:
+async def forge_process(
+    editor: Editor,
+    workspace: Path,
+    *flags: str,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    capabilities: ClientCapabilities | None = None,
+    **checks: Any,
+) -> AsyncIterator[tuple[Checked, Any]]:
     """`forge acp` in a process of its own, over its standard streams, initialized."""
-    checked = Checked()
-    environment = {**os.environ, "PYTHONPATH": str(Path(forge.__file__).parents[1])}
+    checked = Checked(**checks)
+    environment = {**os.environ, "PYTHONPATH": str(Path(forge.__file__).parents[1]), **environment}
     client: Any = editor
     async with spawn_agent_process(
         client,
@@ -256,6 +269,6 @@ async def forge_process(editor: Editor, workspace: Path, *flags: str) -> AsyncIt
         observers=[checked],
         use_unstable_protocol=True,
     ) as (connection, process):
-        await asyncio.wait_for(connection.initialize(PROTOCOL_VERSION, ClientCapabilities()), 60)
+        await asyncio.wait_for(connection.initialize(PROTOCOL_VERSION, capabilities or ClientCapabilities()), 60)
         yield checked, process
     assert checked.problems == []

@@ -64,6 +64,7 @@ LONGEST_TITLE = 200
 LONGEST_RULES = 300  # characters of the rules in the name of an option; the question has all of them
 MOST_WAITING = 16 * 1024 * 1024  # characters that wait for an editor that does not read
 MOST_LOCATIONS = 20
+INTERRUPTED = "Forge was stopped before this call had a result. It may have happened."
 LEFT_OUT = "[… output left out]\n"
 TERMINAL_INFO, TERMINAL_OUTPUT, TERMINAL_EXIT = "terminal_info", "terminal_output", "terminal_exit"  # keys of `_meta`
 
@@ -537,7 +538,7 @@ def read_choice(chosen: str, options: Sequence[PermissionOption]) -> Answer:
 
 
 def replay(messages: Iterable[Message], agent: Agent) -> Iterator[Update]:
-    """Yields a stored conversation, as it was seen."""
+    """Yields a stored conversation, as it was seen. No run is in progress: calls without a result were interrupted."""
     used: set[str] = set()
     ids: dict[str, str] = {}
     for message in messages:
@@ -573,6 +574,14 @@ def replay(messages: Iterable[Message], agent: Agent) -> Iterator[Update]:
                 status="failed" if message.is_error else "completed",
                 content=[ContentToolCallContent(type="content", content=_text(_shorten(message.text)))],
             )
+            del ids[message.call_id]
+    for id_ in ids.values():
+        yield ToolCallProgress(
+            session_update="tool_call_update",
+            tool_call_id=id_,
+            status="failed",
+            content=[ContentToolCallContent(type="content", content=_text(INTERRUPTED))],
+        )
 
 
 def _blocks(message: Message) -> Iterator[ContentBlock]:

@@ -611,7 +611,7 @@ class _Conversation:
             else:
                 made = sum(one.role == "tool" for one in added)
                 said = one_line(row.incoming.text, 80)
-                what = f"Forge was stopped while it worked on “{said}”. Results of {made} calls are kept."
+                what = f"Forge was stopped while it worked on “{said}”. Results of calls that are kept: {made}."
                 hint = "Nothing is repeated by itself. /continue goes on; a call that was under way is checked first."
                 self._finish([row.id], f"{what} {hint}")
 
