@@ -417,6 +417,19 @@ async def test_what_a_layer_cannot_do_is_offered_once_more_outside(place):
     assert "effects" not in result.data
 
 
+@pytest.mark.parametrize("first", ["yes", "always"])
+async def test_what_was_approved_as_a_trial_asks_again_before_it_runs_outside(place, first):
+    line = "mkfifo pipe 2>&1; echo 'Invalid cross-device link'"  # a program may say so, too
+    with Person(first, "no") as person:
+        result = await call(place, line, "ask execute", person=person, trial="always")
+    assert "a trial cannot do what it does" in str(person.questions[1].ruling)
+    assert not result.success
+    assert not (place / "pipe").exists()
+    with Person(first, "yes") as person:
+        await call(place, line, "ask execute", person=person, trial="always")
+    assert (place / "pipe").is_fifo()
+
+
 # Attacks.
 
 
@@ -444,8 +457,28 @@ async def test_a_change_of_the_layer_while_the_person_decides_is_not_applied(pla
         (layer / "evil.txt").write_text("evil")
 
     result = await call(place, "echo 2 > b.txt", person=Person(changing(change)))
-    assert "its effects changed while the person was asked; nothing was applied" in result.for_llm
+    assert "its effects changed after they were judged; nothing was applied" in result.for_llm
     assert tree(place) == before
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+async def test_a_trial_that_cannot_begin_after_all_asks_to_run_outside(place, tmp_path, monkeypatch, is_gone):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))  # of this test alone
+
+    def change() -> None:
+        for one in find_places([place]) if is_gone else ():
+            if one.is_relative_to(tmp_path):
+                one.rename(tmp_path / "moved")  # as a cleaner of old files may do
+                one.touch()
+
+    person = Person(changing(change), "yes")
+    with person:
+        result = await call(place, "echo 2 > b.txt", "ask execute", person=person, trial="always")
+    assert result.success, result.for_llm
+    assert tree(place)["b.txt"] == "2\n"
+    assert ("effects" in result.data) is not is_gone
+    reason = person.questions[1].ruling.reason
+    assert ("the trial could not begin, so nothing was run" in reason) is is_gone
 
 
 async def test_a_program_that_stays_behind_cannot_add_effects(place):

@@ -210,6 +210,10 @@ UNSURE = {
     "echo x >>linked": "several names",
     "chmod 700 .; chmod 711 .": "the mode of",
     'python3 -c \'import os; os.setxattr("folder", "user.x", b"1")\'': "attributes of the folder",
+    'python3 -c \'import os; os.setxattr(".", "user.x", b"1")\'': "attributes of",
+    'python3 -c \'import os; [(os.mkdir("d"), os.chdir("d")) for _ in [0] * 999]\'': "150 folders in each other",
+    "truncate -s 5G new": "too many for a trial",
+    "truncate -s 5G old": "too many for a trial",
     "rm -rf folder; echo 'fatal: hardlink different from source' >&2": "hard links",
 }
 
@@ -226,6 +230,100 @@ async def test_what_a_layer_cannot_do_is_recognised_and_nothing_is_touched(works
             layer.apply()
     layer.discard()
     assert tree(workspace, times=True) == before
+    assert until(lambda: not list(layer.folder.parent.glob(f"*{layer.id}")))
+
+
+async def test_a_very_large_file_can_be_deleted_and_150_folders_can_be_nested(workspace: Path) -> None:
+    os.truncate(workspace / "gone", 5 * 1024**3)
+    state = SessionState(workspace)
+    nested = "/".join(["d"] * 150)
+    layer, effects, _ = await try_line(workspace, f"rm gone; mkdir -p {nested}; echo x >{nested}/x")
+    assert effects.unsure == ()
+    with track_call(TrackedCall(state, "s", "t", "call", "bash")):
+        layer.apply()
+    layer.discard()
+    assert not (workspace / "gone").exists()
+    assert (workspace / nested / "x").read_text() == "x\n"
+
+
+async def test_only_names_of_forges_own_folder_are_not_looked_at(workspace: Path) -> None:
+    for name in (".forge/state", ".forgery", ".forge-old/a", ".forge/files/a"):
+        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / name).touch()
+    layer, effects, _ = await try_line(workspace, "rm -r .forgery .forge-old .forge/files/a")
+    deleted = {".forgery", ".forge-old", ".forge-old/a"}
+    assert set(kinds(effects)) - {".forge/files/a"} == deleted
+    layer.apply([workspace / name for name in deleted])
+    assert not (workspace / ".forgery").exists()
+    assert (workspace / ".forge/state").exists()
+    layer.discard()
+
+
+async def test_a_change_of_attributes_alone_is_told(workspace: Path) -> None:
+    layer, effects, _ = await try_line(
+        workspace, 'python3 -c \'import os; os.setxattr("old", "user.note", b"new")\'; echo x >>same'
+    )
+    told = {one.shown: one.diff() for one in effects.files}
+    assert told["old"] == '"old" changes its extended attributes\n'
+    assert "attributes" not in told["same"]
+    layer.apply()
+    assert os.getxattr(workspace / "old", "user.note") == b"new"
+    layer.discard()
+
+
+async def test_a_layer_that_changed_after_it_was_judged_is_not_applied(workspace: Path) -> None:
+    layer, effects, _ = await try_line(workspace, "echo x >>old")
+    Path(layer.upper(0), "evil").write_text("evil")
+    with pytest.raises(ToolError, match="changed after they were judged; nothing was applied"):
+        layer.apply(expect=effects)
+    assert (workspace / "old").read_text() == "old\n"
+    layer.apply(expect=layer.effects())
+    assert (workspace / "old").read_text() == "old\nx\n"
+    layer.discard()
+
+
+# A copy has no marks of an overlay: what looks like one is the program's own.
+
+
+async def test_in_a_copy_the_attributes_of_an_overlay_read_nothing_from_elsewhere(
+    workspace: Path, tmp_path: Path
+) -> None:
+    if why := try_way("copy", workspace):
+        pytest.skip(f"NOT TESTED: copy cannot be used here: {why}")
+    (secret := tmp_path / "secret").mkdir()
+    (secret / "key").write_text("secret")
+    way = os.path.join("/", *[".."] * 20, str(secret).lstrip("/"))
+    code = f"import os; os.mkdir('new'); os.setxattr('new', 'user.overlay.redirect', {way!r}.encode())"
+    code += "; os.setxattr('folder', 'user.overlay.opaque', b'y'); open('new/own', 'w').close()"
+    layer, effects, done = await try_line(workspace, f'python3 -c "{code}"', how="copy")
+    assert done.exit_code == 0, done.output
+    assert kinds(effects) == {"new": "create", "new/own": "create"}
+    layer.apply([workspace / "new", workspace / "new/own"])
+    assert os.listdir(workspace / "new") == ["own"]
+    layer.discard()
+
+
+async def test_in_a_copy_a_device_is_no_deletion(workspace: Path) -> None:
+    if why := try_way("copy", workspace):
+        pytest.skip(f"NOT TESTED: copy cannot be used here: {why}")
+    layer, effects, done = await try_line(workspace, "rm gone; mknod gone c 0 0", how="copy")
+    if done.exit_code:
+        assert kinds(effects) == {"gone": "delete"}  # this kernel lets no one make it
+    else:
+        assert effects.unsure == ('it makes "gone", a FIFO, a socket or a device',)
+    layer.discard()
+
+
+async def test_what_cannot_be_copied_is_no_effect_of_a_copy_and_no_copy_is_tried(workspace: Path) -> None:
+    if why := try_way("copy", workspace):
+        pytest.skip(f"NOT TESTED: copy cannot be used here: {why}")
+    os.mkfifo(workspace / "pipe")
+    assert "is a FIFO, a socket or a device" in try_way("copy", workspace)
+    place = find_places([workspace])[0]
+    layer = open_layer(workspace, [workspace], "copy", place)  # the FIFO came just after the look
+    await in_layer(layer, "rm gone")
+    assert kinds(layer.effects()) == {"gone": "delete"}
+    layer.discard()
 
 
 @pytest.mark.parametrize(
@@ -513,7 +611,9 @@ async def main(workspace):
     untouched = (workspace / "old").exists() and not (workspace / "new").exists()
     layer.apply()
     layer.discard()
-    return {"how": tier.how, "kinds": kinds(effects), "said": done.output, "untouched": untouched}
+    mixed = workspace.parent / "mixed"
+    told = {"mixed": tier_of(mixed).how if mixed.exists() else ""}  # a file in it belongs to another user
+    return {**told, "how": tier.how, "kinds": kinds(effects), "said": done.output, "untouched": untouched}
 
 print(json.dumps(asyncio.run(main(Path(sys.argv[1])))))
 """
@@ -536,6 +636,9 @@ def test_another_user_and_a_container_have_a_layer_or_say_why_not(tmp_path: Path
         (workspace / "old").write_text("old")
         (folder / "home").mkdir()
         if become != CONTAINER and os.geteuid() == 0:
+            (folder / "mixed").mkdir()
+            (folder / "mixed/theirs").touch()
+            os.chown(folder / "mixed", 65534, 65534)
             for path in (folder, workspace, workspace / "old", folder / "home"):
                 os.chown(path, 65534, 65534)
         able = [*become, python, "-c", "import sys, forge, tests.process.trials; assert sys.version_info >= (3, 11)"]
@@ -551,6 +654,7 @@ def test_another_user_and_a_container_have_a_layer_or_say_why_not(tmp_path: Path
             return
         assert told["how"] in ("overlay", "fuse-overlayfs", "copy")
         assert told["untouched"]
+        assert told["mixed"] == ""  # it asks: no layer of this user can hold the file
         assert told["kinds"] == {"new": "create", "old": "delete"}
         assert told["said"] == ("0\n" if CONTAINER[0] in become else "65534\n")
         assert sorted(os.listdir(workspace)) == [".forge", "new"]

@@ -226,6 +226,7 @@ class Grant(_AsksThroughGate):
 
     async def ask_outside(self, ctx: ToolContext, reason: str) -> ToolContext:
         self.trial, self.outside = None, reason
+        self.approved.clear()  # what was approved was a trial
         return (await self.gate.ask_until_approved(ctx, self)).replace(gate=self)
 
     async def show_result(self, ctx: ToolContext, result: ToolResult) -> ToolResult:
@@ -428,6 +429,8 @@ class PolicyGate:
             return True
         if ctx.tool.needs_person or need.ruling.traces:
             return False
+        if grant.outside and self.trial == "always":
+            return False  # an earlier "always" was about trials
         session = ctx.scope.session_id
         return self._remembered.has(session) and self._remembered.covers(session, _memory(ctx, need))
 

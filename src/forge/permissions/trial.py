@@ -49,6 +49,7 @@ from forge.permissions.questions import (
 )
 from forge.permissions.targets import CallJudge, find_requests
 from forge.permissions.withheld import MOST_HIDDEN, find_hidden_paths, find_matching, withholds
+from forge.process.running.run import NOT_BEGUN
 from forge.process.running.trial import TrialTier, find_other_owner, find_trial
 from forge.process.sandbox.layout import Confinement, confinement_of
 from forge.workspace.effects import Effect, Effects
@@ -73,6 +74,7 @@ class Trial:
     hidden: tuple[Path, ...] = ()
     private: tuple[str, ...] = ()  # entries of `labels.private`
     layer: TrialLayer | None = None
+    problem: str = ""  # why its layer could not be made; nothing was run then
     source: str = ""  # where the untrusted text comes from that the program may have written
 
     def join(self, other: Trial | None, policy: Policy | None) -> Trial:
@@ -94,7 +96,11 @@ class Trial:
         how, place = self.tier.how, self.tier.place
         assert place is not None
         covered = _find_writable(confinement)
-        self.layer = await in_thread(lambda: open_layer(confinement.workspace, covered, how, place))
+        try:
+            self.layer = await in_thread(lambda: open_layer(confinement.workspace, covered, how, place))
+        except ToolError as error:
+            self.problem = error.message
+            raise
         return replace(
             confinement,
             layers=self.layer.mounts,
@@ -238,6 +244,10 @@ async def run_trial(ctx: ToolContext, gate: TrialGate, proceed: Next) -> ToolRes
     result = await in_thread(lambda: _find_waiting(ctx, trial))
     if result is None:
         result = await _run_program(ctx, trial, proceed)
+    if trial.problem or _is_not_begun(result):
+        trial.discard()
+        reason = trial.problem or (result.failure.message if result.failure is not None else "")
+        return await proceed(await gate.ask_outside(ctx, reason))
     if trial.layer is None:  # no program was started
         return result
     try:
@@ -247,6 +257,12 @@ async def run_trial(ctx: ToolContext, gate: TrialGate, proceed: Next) -> ToolRes
     except BaseException:
         trial.discard()
         raise
+
+
+def _is_not_begun(result: ToolResult) -> bool:
+    """Returns whether a layer could not be mounted. A program that ran has a sandbox, and cannot pretend this."""
+    failure = result.failure
+    return failure is not None and failure.message.startswith(NOT_BEGUN) and "sandbox" not in result.data
 
 
 async def _run_program(ctx: ToolContext, trial: Trial, proceed: Next) -> ToolResult:
@@ -290,7 +306,6 @@ async def _settle(ctx: ToolContext, gate: TrialGate, trial: Trial, result: ToolR
             trial.discard()
             return _discarded(ctx, result, effects, answer, judged.decisive)
         chosen, feedback = _choose(effects, answer), answer.feedback
-        await in_thread(lambda: _check_unchanged(layer, said, effects))
     return await _apply(ctx, trial, result, effects, chosen, feedback)
 
 
@@ -315,7 +330,7 @@ async def _apply(
         return _refused(ctx, result, effects, reason, "Look at the files before you go on.", ErrorKind.SYSTEM)
     began = time.time_ns()
     try:
-        await in_thread(lambda: layer.apply(paths))
+        await in_thread(lambda: layer.apply(paths, expect=effects))
     except ToolError as error:
         layer.keep()  # both versions stay
         trial.layer = None
@@ -394,19 +409,6 @@ def _choose(effects: Effects, answer: Answer) -> Sequence[Effect]:
         or not wanted.isdisjoint(folders.intersection(effect.path.parents))
         or (effect.path in folders and effect.kind == "create" and any(effect.path in one.parents for one in wanted))
     ]
-
-
-def _check_unchanged(layer: TrialLayer, said: str, effects: Effects) -> None:
-    """Raises `ToolError` if the layer no longer has what the person saw. Changes of the real files are conflicts, which
-    `apply` finds.
-    """
-    now = layer.effects(said)
-    if [(one.path, one.after) for one in now.files] != [(one.path, one.after) for one in effects.files]:
-        raise ToolError(
-            "its effects changed while the person was asked; nothing was applied",
-            ErrorKind.SECURITY,
-            "Run it again, without programs that stay behind.",
-        )
 
 
 def _explain_denial(judged: EffectsRuling) -> str:
@@ -528,6 +530,9 @@ def _find_waiting(ctx: ToolContext, trial: Trial) -> ToolResult | None:
 def _find_kept(trial: Trial, call: str) -> TrialLayer | None:
     if trial.tier.place is None:
         return None
-    names = [entry.name for entry in trial.tier.place.iterdir()]
+    try:
+        names = os.listdir(trial.tier.place)
+    except OSError:
+        return None  # it is gone; a layer cannot be made there either
     layers = (find_layer(name, [trial.tier.place]) for name in names)
     return next((layer for layer in layers if layer is not None and layer.facts.get("call") == call), None)

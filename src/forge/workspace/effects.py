@@ -66,6 +66,8 @@ class Effect:
         if "file" in (_type(self.before), _type(self.after)) and self.kind != "mode":
             text = self._text_diff()
             lines += [text if text is not None else self._describe_binary()]
+            if text == "" and _type(self.before) == _type(self.after):  # such as an access list
+                lines.append(f"{quote_path(self.shown)} changes its extended attributes\n")
         return "".join(lines)
 
     def as_json(self) -> dict[str, Any]:

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ConfinedCommand", "FinishedProgram", "confine", "find_tier", "run", "signal_name"]
 
+NOT_BEGUN = "the trial could not begin, so nothing was run"
+
 _tiers: dict[str | bool, Tier] = {}  # the sandbox of programs in this process, by setting
 _UNKILLABLE = 6.0  # seconds after the kill until we stop waiting for an unkillable process
 _MOST_REFUSED = 5  # hosts that are named
@@ -215,7 +217,7 @@ async def confine(
     tier = await in_thread(lambda: find_tier(sandbox)) if sandbox not in _tiers else _tiers[sandbox]
     if confinement.layers and tier is not Tier.BUBBLEWRAP:
         raise ToolError(
-            f"the trial could not begin, so nothing was run: it needs bubblewrap, and the sandbox is {tier}",
+            f"{NOT_BEGUN}: it needs bubblewrap, and the sandbox is {tier}",
             ErrorKind.CONFIG,
             "Run it outside a trial, after asking the person.",
         )
@@ -480,7 +482,7 @@ def start_error(number: int, stage: str, name: str, cwd: Path) -> ToolError:
         )
     if stage == "layer":
         return ToolError(
-            f"the trial could not begin, so nothing was run: a layer over the files cannot be mounted: {words}",
+            f"{NOT_BEGUN}: a layer over the files cannot be mounted: {words}",
             ErrorKind.SYSTEM,
             "Run it outside a trial, after asking the person.",
         )

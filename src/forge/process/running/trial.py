@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -95,7 +96,10 @@ def _explain_unfit(how: str, roots: Sequence[str], place: Path) -> str:
         return "it is not installed"
     if how in (OVERLAY, FUSE):
         return next((f"{path} has another owner or group" for root in roots for path in _list_others(root)), "")
-    if sum(1 for root in roots for _ in _walk(root, MOST_COPIED + 1)) <= MOST_COPIED:
+    paths = [path for root in roots for path in islice(_walk(root, MOST_COPIED + 1), MOST_COPIED + 1)]
+    if why := next(filter(None, map(_explain_uncopied, paths)), ""):
+        return why
+    if len(paths) <= MOST_COPIED:
         return ""
     if all(os.stat(root).st_dev == os.stat(place).st_dev for root in roots) and _shares_blocks(place):
         return ""
@@ -169,6 +173,23 @@ def _search_all(root: str) -> str:
                 if stat.S_ISDIR(status.st_mode):
                     waiting.append(entry.path)
     return ""
+
+
+def _explain_uncopied(path: str) -> str:
+    """Returns why this user cannot make a true copy of a path; "" if that is possible."""
+    try:
+        status = os.lstat(path)
+    except OSError:  # it is gone
+        return ""
+    kind = stat.S_IFMT(status.st_mode)
+    if kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK):
+        return f"{path} is a FIFO, a socket or a device"
+    if os.geteuid() == 0:
+        return ""
+    if _is_of_another(path):
+        return f"{path} has another owner or group"
+    needed = os.R_OK | os.X_OK if kind == stat.S_IFDIR else os.R_OK
+    return "" if kind == stat.S_IFLNK or os.access(path, needed) else f"{path} cannot be read"
 
 
 def _is_of_another(path: str) -> bool:

@@ -18,6 +18,7 @@ import json
 import logging
 import os
 import re
+import secrets
 import sqlite3
 import stat
 import threading
@@ -45,6 +46,7 @@ NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _HOLD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC if hasattr(os, "O_PATH") else None  # it needs no permission
 _TEMPORARY = re.compile(rf"{re.escape(STRAY)}[0-9a-f]{{16}}")
 _NOTE = re.compile(r"[0-9a-f]{16}\.note")
+_NESTED = 100  # folders in each other that are removed from the outside
 _PATIENCE = 1.0  # seconds: another process may be changing files there, and the next start will do as well
 
 
@@ -214,8 +216,11 @@ def remove_temporaries(directory: int, move: Move) -> None:
                 remove_tree(directory, name)
 
 
-def remove_tree(directory: int, name: str) -> None:
-    """Removes a folder with all that it holds, also where its modes forbid it. Follows no link. Raises `OSError`."""
+def remove_tree(directory: int, name: str, above: tuple[int, ...] = ()) -> None:
+    """Removes a folder with all that it holds, also where its modes forbid it. Follows no link. Raises `OSError`.
+
+    A program may nest folders deeper than a call or an open file can follow: those go up to the outermost one first.
+    """
     flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         inner = os.open(name, os.O_RDONLY | flags, dir_fd=directory)
@@ -224,11 +229,17 @@ def remove_tree(directory: int, name: str) -> None:
         change_mode(directory, name, 0o700)
         inner = os.open(name, os.O_RDONLY | flags, dir_fd=directory)
     try:
-        for below in os.listdir(inner):
-            if _is_folder(inner, below):
-                remove_tree(inner, below)
-            else:
-                os.unlink(below, dir_fd=inner)
+        names = os.listdir(inner)
+        while names:
+            for below in names:
+                if not _is_folder(inner, below):
+                    os.unlink(below, dir_fd=inner)
+                elif len(above) < _NESTED:
+                    remove_tree(inner, below, (*above, inner))
+                else:
+                    change_mode(inner, below, 0o700)
+                    os.rename(below, secrets.token_hex(16), src_dir_fd=inner, dst_dir_fd=above[0])
+            names = [] if above else os.listdir(inner)  # what came up
     finally:
         os.close(inner)
     os.rmdir(name, dir_fd=directory)

@@ -89,17 +89,18 @@ class TrialLayer(Layer):
                 unsure[f"{quote_path(linked)} has several names (hard links), and one is moved"] = None
         except (OSError, ToolError) as error:  # such as a folder that its owner may not read
             nodes = []
-            unsure[f"its changes cannot be read: {error}"] = None
+            unsure[f"its changes cannot be read: {error.message if isinstance(error, ToolError) else error}"] = None
         files = tuple(node.effect for node in nodes if node.effect is not None)
         return Effects(files, tuple(hosts), tuple(processes), tuple(unsure), tuple(notes))
 
-    def apply(self, paths: Collection[Path] | None = None) -> Effects:
+    def apply(self, paths: Collection[Path] | None = None, *, expect: Effects | None = None) -> Effects:
         """Makes the changes in the real tree: all of them, or those of some paths. Returns what was made.
 
-        All or nothing: raises `ToolError` if someone changed one of the paths since the trial began, or if something
-        cannot be written. Then nothing is changed, and the layer is still there.
+        `expect`: the effects that were judged, and shown. All or nothing: raises `ToolError` if the layer has others
+        now, if someone changed one of the paths since the trial began, or if something cannot be written. Then nothing
+        is changed, and the layer is still there.
         """
-        return self._application.run(paths)
+        return self._application.run(paths, expect)
 
     def discard(self) -> None:
         """Removes the layer, in the background. The real tree was never touched."""
@@ -150,10 +151,10 @@ def open_layer(workspace: Path, roots: Iterable[Path], how: str, place: Path) ->
 
     Raises `ToolError` if it cannot be made; nothing has run then.
     """
-    _tidy(place)
     folder = place / secrets.token_hex(16)
     tops = _outermost(os.path.realpath(root) for root in roots)
     try:
+        _tidy(place)
         if _free_bytes(place) < _FREE:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.mkdir(folder, 0o700)

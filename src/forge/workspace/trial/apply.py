@@ -23,12 +23,12 @@ from forge.workspace.paths import Location, quote_path
 from forge.workspace.paths.digest import Digest
 from forge.workspace.paths.open import open_file
 from forge.workspace.trial.scan import (
+    LARGEST,
     Layer,
     Marks,
     Node,
     is_origin,
     open_source,
-    read_attribute,
     read_attributes,
     status_of,
 )
@@ -47,18 +47,20 @@ class Application:
         self._layer = layer
         self._restored: dict[str, int] = {}  # times of files that were put back here when applying failed
 
-    def run(self, paths: Collection[Path] | None = None) -> Effects:
+    def run(self, paths: Collection[Path] | None = None, expect: Effects | None = None) -> Effects:
         """Makes the changes in the real tree: all of them, or those of some paths. Returns what was made.
 
-        All or nothing: raises `ToolError` if someone changed one of the paths since the trial began, or if something
-        cannot be written. Then nothing is changed, and the layer is still there.
+        All or nothing: raises `ToolError` if the layer no longer has the effects that are expected, if someone changed
+        one of the paths since the trial began, or if something cannot be written. Then nothing is changed, and the
+        layer is still there.
         """
         unsure: dict[str, None] = {}
         try:
             tops = self._layer.scan(unsure, {})
-        except OSError as error:
+        except (OSError, ToolError) as error:
+            reason = error.message if isinstance(error, ToolError) else error
             raise ToolError(
-                f"the trial's changes cannot be read, so nothing was applied: {error}",
+                f"the trial's changes cannot be read, so nothing was applied: {reason}",
                 ErrorKind.SYSTEM,
                 "Run the line outside a trial, after asking the person.",
             ) from error
@@ -70,6 +72,13 @@ class Application:
             )
         chosen = None if paths is None else {str(path) for path in paths}
         nodes = [node for top in tops for node in top.walk() if node.effect is not None]
+        found = [(one.effect.path, one.effect.after) for one in nodes if one.effect is not None]
+        if expect is not None and found != [(one.path, one.after) for one in expect.files]:
+            raise ToolError(
+                "its effects changed after they were judged; nothing was applied",
+                ErrorKind.SECURITY,
+                "Run it again, without programs that stay behind.",
+            )
         wanted = [node for node in nodes if chosen is None or str(node.location.path) in chosen]
         if chosen is not None and (missing := chosen - {str(node.location.path) for node in wanted}):
             raise ToolError(
@@ -226,7 +235,8 @@ def _list_history(nodes: Sequence[Node]) -> Iterator[Change]:
                 with open(open_file(node.location), "rb") as file:
                     old = file.read()
             else:
-                old_digest = _digest_file(open_file(node.location))
+                is_hashed = before.size <= LARGEST  # it cannot come back in any case
+                old_digest = _digest_file(open_file(node.location)) if is_hashed else Digest(b"")
         if new_type == "file":
             new, new_digest = b"", _digest_file(open_source(node.source))
         elif new_type:
@@ -311,7 +321,7 @@ class Copier:
                     continue
                 deeper = ""
                 if stat.S_ISDIR(found.st_mode) and not self._marks.is_opaque(path):
-                    old = os.fsdecode(read_attribute(path, self._marks.redirect))
+                    old = self._marks.read_redirect(path)
                     deeper = root + old if old.startswith("/") else os.path.join(lower, old or below) if lower else ""
                 self.make(root, path, deeper if os.path.isdir(deeper) else "", inner, below)
             for below in sorted(set(os.listdir(lower)) - names) if lower else ():

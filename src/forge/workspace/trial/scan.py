@@ -14,12 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.effects import Contents, Effect, EffectKind, PathState, PathType
 from forge.workspace.paths import Location, quote_path
 from forge.workspace.paths.open import open_file
 
 ROOT_OVERLAY, FUSE, COPY = "overlay of root", "fuse-overlayfs", "copy"  # how a layer covers a folder, or "overlay"
 TOLD = 64 * 1024 * 1024  # bytes of a copied file that people are told about
+LARGEST = 4 * 1024**3  # bytes of a file that is compared, hashed and copied; holes count
+MOST_NESTED = 150  # folders in each other: each is some calls in each other here
 _PIECE = 1024 * 1024
 _DELETED, _OPAQUE = ".wh.", ".wh..opq"  # names of files of fuse-overlayfs begin with the first
 _OWN = (".git/hooks", ".git/config")  # empty ones are mount points of the sandbox, which protects what is missing
@@ -88,9 +91,9 @@ class Marks:
     """The marks of an overlay: its attributes, and files that say what is deleted."""
 
     def __init__(self, how: str) -> None:
-        self._is_fuse = how == FUSE
+        self._is_fuse, self._is_copy, self._has_redirects = how == FUSE, how == COPY, how == ROOT_OVERLAY
         self.prefix = {ROOT_OVERLAY: "trusted.overlay.", FUSE: "user.fuseoverlayfs."}.get(how, "user.overlay.")
-        self.opaque, self.redirect, self.origin = (f"{self.prefix}{name}" for name in ("opaque", "redirect", "origin"))
+        self.opaque, self._redirect, self.origin = (f"{self.prefix}{name}" for name in ("opaque", "redirect", "origin"))
 
     def list_folder(self, folder: str) -> list[tuple[str, str]]:
         """Returns name and path of what lies in a folder of the layer, deletions included, sorted."""
@@ -104,14 +107,21 @@ class Marks:
     def is_whiteout(self, path: str, status: os.stat_result) -> bool:
         """Returns whether it stands for a deletion: a device without a number, or a file with a certain name."""
         if stat.S_ISCHR(status.st_mode) and status.st_rdev == 0:
-            return True
+            return not self._is_copy  # in a copy, the program made it
         return self._is_fuse and os.path.basename(path).startswith(_DELETED)
 
     def is_opaque(self, folder: str) -> bool:
         """Returns whether a folder of the layer hides all that was in the real one."""
-        if read_attribute(folder, self.opaque) == b"y":
+        if self._is_copy or read_attribute(folder, self.opaque) == b"y":
             return True
         return self._is_fuse and os.path.lexists(os.path.join(folder, _DELETED + _OPAQUE))
+
+    def read_redirect(self, folder: str) -> str:
+        """Returns the path from which a folder of the layer was renamed; "" if it was not.
+
+        The kernel writes it for root only. Where a program can write the attribute, it means nothing.
+        """
+        return os.fsdecode(read_attribute(folder, self._redirect)) if self._has_redirects else ""
 
 
 @dataclass(slots=True)
@@ -203,6 +213,8 @@ class _Scan:
         node = Node(location, upper, status=now)
         if stat.S_IMODE(status.st_mode) != stat.S_IMODE(now.st_mode):
             self.unsure[f"it changes the mode of {quote_path(str(location.path))} itself"] = None
+        if _user_attributes(upper, self.marks) != _user_attributes(str(location.path), self.marks):
+            self.unsure[f"it changes attributes of {quote_path(str(location.path))} itself"] = None
         self._read_children(node, upper, lower, is_opaque=self.layer.how == COPY)
         for (_, _), missing in self.names.items():
             if missing:
@@ -234,6 +246,7 @@ class _Scan:
             self.unsure[f"it changes what is in {quote_path(node.location.shown)}, which is read-only"] = None
 
     def _read_entry(self, location: Location, source: str, lower: str) -> Node | None:
+        _check_depth(location)
         status = os.lstat(source)
         if self.marks.is_whiteout(source, status):
             return self._read_deleted(location)
@@ -257,12 +270,10 @@ class _Scan:
     def _read_directory(
         self, location: Location, source: str, lower: str, status: os.stat_result, now: os.stat_result | None
     ) -> Node | None:
-        redirect = read_attribute(source, self.marks.redirect)
-        is_opaque = self.layer.how == COPY or self.marks.is_opaque(source)
+        redirect, is_opaque = self.marks.read_redirect(source), self.marks.is_opaque(source)
         if redirect:
             root = str(location.root)
-            old = os.fsdecode(redirect)
-            lower = root + old if old.startswith("/") else os.path.join(os.path.dirname(lower), old)
+            lower = root + redirect if redirect.startswith("/") else os.path.join(os.path.dirname(lower), redirect)
         elif now is None or not stat.S_ISDIR(now.st_mode) or is_opaque:
             lower = str(location.path) if now is not None and stat.S_ISDIR(now.st_mode) else ""
         node = Node(location, source, lower if redirect else "", status=now)
@@ -287,6 +298,7 @@ class _Scan:
 
     def _read_moved(self, location: Location, lower: str) -> Node:
         """Reads what came along with a renamed folder: its content lies in the real tree, under another name."""
+        _check_depth(location)
         status, now = os.lstat(lower), status_of(location.path)
         node = Node(location, lower, status=now)
         self._compare(node, status, now)
@@ -297,11 +309,14 @@ class _Scan:
 
     def _read_deleted(self, location: Location) -> Node | None:
         now = status_of(location.path)
-        if now is None or (location.relative.startswith(_STATE) and not location.relative.startswith(_STATE_FILES)):
+        if now is None or (_is_in(location, _STATE) and not _is_in(location, _STATE_FILES)):
             return None
+        _check_depth(location)
         if self.layer.how == COPY and now.st_ctime_ns >= self.layer.started and not stat.S_ISDIR(now.st_mode):
             self.unsure[f"{quote_path(location.shown)} was made or changed by someone else while it ran"] = None
             return None
+        if self.layer.how == COPY and stat.S_IFMT(now.st_mode) not in _TYPES:
+            return None  # it was never copied
         node = Node(location, status=now)
         node.effect = self._effect(node, "delete", None, now)
         if stat.S_ISDIR(now.st_mode):
@@ -314,11 +329,15 @@ class _Scan:
 
     def _compare(self, node: Node, status: os.stat_result, now: os.stat_result | None) -> None:
         """Sets the effect of a file, link or new folder; none if it is as before."""
-        if now is None:
+        is_untouched = now is not None and self._is_untouched(status)
+        if stat.S_ISREG(status.st_mode) and status.st_size > LARGEST and not is_untouched:
+            name = quote_path(node.location.shown)
+            self.unsure[f"{name} has {status.st_size:,} bytes, too many for a trial"] = None
+        elif now is None:
             node.effect = self._effect(node, "create", status, None)
         elif stat.S_IFMT(now.st_mode) != stat.S_IFMT(status.st_mode):
             node.effect = self._effect(node, "change", status, now)
-        elif self._is_untouched(status):
+        elif is_untouched:
             pass
         elif not _is_same(node, status, now, self.marks):
             node.effect = self._effect(node, "change", status, now)
@@ -352,6 +371,19 @@ class _Scan:
                 self.unsure[f"it makes a hard link to {quote_path(location.shown)}"] = None
 
 
+def _check_depth(location: Location) -> None:
+    if location.relative.count("/") > MOST_NESTED:
+        raise ToolError(
+            f"{quote_path(location.shown)[:100]}… has more than {MOST_NESTED} folders in each other",
+            ErrorKind.VALIDATION,
+            "Run the line outside a trial, after asking the person.",
+        )
+
+
+def _is_in(location: Location, folder: str) -> bool:
+    return location.relative == folder or location.relative.startswith(f"{folder}/")
+
+
 def status_of(path: Path | str) -> os.stat_result | None:
     try:
         return os.lstat(path)
@@ -378,6 +410,10 @@ def read_attributes(path: str, marks: Marks) -> dict[str, bytes]:
             if not name.startswith(("user.overlay.", "trusted.overlay.", "user.fuseoverlayfs.")):
                 found[name] = os.getxattr(path, name, follow_symlinks=False)
     return found
+
+
+def _user_attributes(path: str, marks: Marks) -> dict[str, bytes]:
+    return {name: value for name, value in read_attributes(path, marks).items() if name.startswith("user.")}
 
 
 def _state(path: str, status: os.stat_result | None) -> PathState | None:
