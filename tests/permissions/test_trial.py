@@ -477,7 +477,7 @@ async def test_a_trial_that_cannot_begin_after_all_asks_to_run_outside(place, tm
     assert result.success, result.for_llm
     assert tree(place)["b.txt"] == "2\n"
     assert ("effects" in result.data) is not is_gone
-    reason = person.questions[1].ruling.reason
+    reason = str(person.questions[1].ruling)
     assert ("the trial could not begin, so nothing was run" in reason) is is_gone
 
 
