@@ -376,6 +376,15 @@ async def test_a_press_on_telegram_arrives_and_is_answered():
     assert (press.button, press.person, press.chat, press.message) == ("y.1", "42", "42", message)
 
 
+@pytest.mark.parametrize(("size", "read"), [(12, 12), ("12", 12), ("²", 0), ("9" * 5_000, 0), (-1, 0), (None, 0)])
+def test_a_size_that_is_no_number_does_not_end_the_listening(size, read):
+    slack = FakeSlack().mention("hello", files=[{"id": "F1", "url_private": "https://files.slack.com/a", "size": size}])
+    assert read_payload(slack)[0].files[0].size == read
+    message = FakeTelegram().message("hello", document={"file_id": "f", "file_size": size})
+    (found,) = Telegram(FakeTelegram.TOKEN)._read_update({"update_id": size, "message": message})
+    assert found.files[0].size == read
+
+
 async def test_messages_of_bots_and_odd_updates_are_left_out():
     inbox = Inbox()
     async with telegram() as (fake, channel), listening(channel, inbox):

@@ -380,6 +380,16 @@ async def test_a_session_gets_its_title_and_is_deleted(workspace):
         assert (await editor.agent.list_sessions(cwd=str(workspace))).sessions == []
 
 
+async def test_what_an_editor_adds_to_a_request_is_no_argument(workspace):
+    editor = Editor()
+    async with forge_in(editor, workspace, script(workspace, "Hi.")):
+        session = await begin(editor, workspace)
+        await editor.say(session, "Hello")
+        more = {"cwd": "nowhere", "self": 1, "cursor": {}}
+        listed = await editor.agent._conn.send_request("session/list", {"cwd": str(workspace), "_meta": more})
+    assert [one["sessionId"] for one in listed["sessions"]] == [session]
+
+
 async def test_a_session_that_is_deleted_ends_its_run(workspace):
     editor = Editor()
     editor.hold.clear()

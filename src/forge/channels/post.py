@@ -78,6 +78,12 @@ def text_of(entry: object, *names: str) -> str:
     return entry if isinstance(entry, str) else ""
 
 
+def number_of(entry: object, *names: str) -> int:
+    """Returns the number at a path of names, such as a size; 0 if there is none. Texts of digits count as numbers."""
+    text = text_of(entry, *names)
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
+
+
 def objects_of(entry: object, name: str) -> list[dict[str, Any]]:
     """Returns the objects of a list in what a service sent."""
     found = entry.get(name) if isinstance(entry, dict) else None

@@ -26,6 +26,7 @@ from forge.channels.post import (
     download,
     file_name,
     list_file_names,
+    number_of,
     objects_of,
     parse_retry_after,
     post,
@@ -333,8 +334,7 @@ def _read_message(event: dict[str, Any], bot: str) -> Incoming | None:
 
 def _read_file(file: dict[str, Any]) -> IncomingFile:
     url = text_of(file, "url_private_download") or text_of(file, "url_private")
-    size = text_of(file, "size")
-    return IncomingFile(url, text_of(file, "name"), text_of(file, "mimetype"), int(size) if size.isdigit() else 0)
+    return IncomingFile(url, text_of(file, "name"), text_of(file, "mimetype"), number_of(file, "size"))
 
 
 def _read_presses(payload: Mapping[str, Any]) -> list[Incoming]:

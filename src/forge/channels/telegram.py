@@ -19,6 +19,7 @@ from forge.channels.post import (
     delivery_error,
     download,
     encode_form,
+    number_of,
     objects_of,
     parse_retry_after,
     post,
@@ -143,7 +144,7 @@ class Telegram:
                         await receive(one)  # stored before the next offset confirms it
                     if press := text_of(update, "callback_query", "id"):
                         await self._end_press(press)
-                    offset = max(offset, int(text_of(update, "update_id") or 0) + 1)
+                    offset = max(offset, number_of(update, "update_id") + 1)
                 pauses.end_row()
             except ToolError as error:
                 if error.kind is ErrorKind.CONFIG:
@@ -254,8 +255,7 @@ def _read_files(message: dict[str, Any]) -> tuple[IncomingFile, ...]:
     others = [one for name in _FILES if isinstance(one := message.get(name), dict)]
     found = []
     for one in [*photos, *others][:MOST_FILES]:
-        size = text_of(one, "file_size")
-        about = (text_of(one, "file_name"), text_of(one, "mime_type"), int(size) if size.isdigit() else 0)
+        about = (text_of(one, "file_name"), text_of(one, "mime_type"), number_of(one, "file_size"))
         found.append(IncomingFile(text_of(one, "file_id"), *about))
     return tuple(found)
 

@@ -109,6 +109,8 @@ class LineTransport:
                 await self._complain(-32000, f"{MOST_REQUESTS} requests wait for their answer already.", id_)
                 return None
             self._requests[id_] = self._requests.get(id_, 0) + 1
+        if isinstance(params := message.get("params"), dict):
+            params.pop("_meta", None)  # the SDK would use its keys as arguments, unchecked and instead of the real ones
         if message["method"] in UNROUTED:
             message["method"] = f"_{message['method']}"
         return message
