@@ -1,6 +1,7 @@
-"""Draws pictures of scripted runs in a real terminal, into docs/images: an approval with its diff, and two examples.
+"""Draws pictures of scripted runs in a real terminal, into docs/images: an approval with its diff, and the examples.
 
-`make pictures` runs it. The models are scripted; the runs, the questions, the keys and the colours are real.
+`make pictures` runs it; with names, it draws these alone. The models are scripted; the runs, the questions, the keys
+and the colours are real.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -51,6 +53,7 @@ class Picture(NamedTuple):
     task: str
     project: Path | dict[str, str]  # a folder, or files
     keys: dict[str, str]
+    service: str = ""  # a program of the project that runs meanwhile
 
 
 PICTURES = [
@@ -67,11 +70,20 @@ PICTURES = [
         {"ran as a trial": "y"},
     ),
     Picture("example-analyst", "How was November? Write a report.", ROOT / "examples" / "analyst", {}),
+    Picture(
+        "example-oncall",
+        "Alert: api answers slowly.",
+        ROOT / "examples" / "oncall",
+        {"restart wants": "y"},
+        service="service.py",
+    ),
 ]
 
 
-def main() -> None:
+def main(names: list[str]) -> None:
     for picture in PICTURES:
+        if names and picture.name not in names:
+            continue
         with tempfile.TemporaryDirectory(prefix="forge-picture-") as made:
             folder = Path(made, "project")
             if isinstance(picture.project, Path):
@@ -91,6 +103,7 @@ def _run(folder: Path, picture: Picture) -> str:
     command = [sys.executable, "-m", "forge", "run", picture.task, "--model", "scripted:model.yaml", "--no-audit"]
     if (folder / "forge.yaml").exists():
         command += ["--config", "forge.yaml"]
+    service = subprocess.Popen([sys.executable, picture.service], cwd=folder) if picture.service else None
     recording = Recording(folder, ["sh", "-c", f"{shlex.join(command)}; cat"], COLUMNS, ROWS)  # cat keeps the window
     try:
         for question, key in picture.keys.items():
@@ -101,14 +114,18 @@ def _run(folder: Path, picture: Picture) -> str:
         return recording.capture()[0].rstrip()
     finally:
         recording.close()
+        if service is not None:
+            service.kill()
+            service.wait()
 
 
 def _settle(shown: str) -> str:
     """Replaces times, rounds tokens, and removes the session's line: they differ from run to run."""
     shown = re.sub(r"(?<![\d.])\d+\.\d+ s\b", "0.1 s", shown)
+    shown = re.sub(r'(?<="started": ")[\d:]{8}', "03:14:07", shown)
     shown = re.sub(r"\d+(?= tokens in)", lambda found: str(round(int(found[0]), -2)), shown)
     return re.sub(r"\n[^\n]*session \d{8}-\d{6}-[0-9a-f]{4}[^\n]*", "", shown)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

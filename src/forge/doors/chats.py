@@ -26,11 +26,13 @@ from forge.agent.result import RunResult
 from forge.channels.channel import Button, Incoming, IncomingFile, Receiver, TakesRequests
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import MessageReceived, RunStarted, ToolFinished
+from forge.core.execution.threads import in_thread
 from forge.core.extras import check_extra
 from forge.core.messages import Message
 from forge.core.plain_values import sendable
 from forge.core.result import UNTRUSTED, Attachment, Audio, Document, Image
 from forge.core.untrusted import clean, one_line
+from forge.doors.chat_runs import LOOK, ChatRuns, open_runs
 from forge.doors.inbox import Inbox, StoredMessage
 from forge.doors.open_session import COMMANDS, OpenSession, open_session
 from forge.permissions.questions import Answer, PermissionRequest, request_text, required_names
@@ -57,6 +59,7 @@ LARGEST_FILE = 10_000_000  # bytes of a file that a person sends
 LARGEST_REQUEST = 1024 * 1024  # bytes of a request of a service
 MOST_TRIES = 8  # to send an answer
 MOST_TOLD = 1_000  # remarks that are not repeated
+SUBMITTED = "run "  # begins the id of a message that stands for a run which something else submitted
 
 STOP = frozenset({"stop", "/stop", "!stop", "cancel", "/cancel"})
 FREE_COMMANDS = frozenset({"/compact", "/context", "/cost", "/diff", "/help", "/tools"})  # the others are for approvers
@@ -101,6 +104,9 @@ async def listen(
     listening: socket | None = None,
     answer_within: float = ANSWER_WITHIN,
     progress: Progress = lambda entry: None,
+    durable: bool = False,
+    database: str = "",
+    version: str = "",
 ) -> None:
     """Listens until cancelled. Raises `ToolError` where that is not possible, such as for a wrong token.
 
@@ -111,6 +117,9 @@ async def listen(
         listening: an open socket, for channels whose service sends requests: `/NAME` is the path of each.
         answer_within: the seconds that people have to answer a question; then the answer is no.
         progress: receives what happens, each as a dictionary with the key `event`.
+        durable: True: runs are stored, workers run them, and their questions outlive this process.
+        database: with `durable`: the URL of the database; by default that of the project.
+        version: with `durable`: the version of the workers; by default that of the project.
 
     Example:
         >>> class Room:
@@ -144,12 +153,16 @@ async def listen(
         raise ToolError(f"{problem}, so messages cannot be kept there", ErrorKind.CONFIG, hint)
     settings = _Settings(options, model, answer_within, progress, asyncio.Semaphore(MOST_OPEN))
     async with AsyncExitStack() as stack:
+        runs, version = open_runs(options, workspace, database, version) if durable else (None, "")
+        if runs is not None:
+            stack.callback(runs.close)
         doors = {}
         for name, chat in chats.items():
             inbox = Inbox(directory, name)
             stack.callback(inbox.close)
             stack.enter_context(inbox.hold())
-            doors[name] = _Door(name, chat, inbox, settings)
+            stored = ChatRuns(runs, version, name) if runs is not None else None
+            doors[name] = _Door(name, chat, inbox, settings, stored)
         work = [door.work() for door in doors.values()]
         served = {name: door for name, door in doors.items() if door.takes_requests}
         if served:
@@ -230,8 +243,9 @@ def _clean_incoming(incoming: Incoming) -> Incoming:
 class _Door:
     """One channel: who may talk there, its conversations, and what is to be sent."""
 
-    def __init__(self, name: str, chat: Chat, inbox: Inbox, settings: _Settings) -> None:
+    def __init__(self, name: str, chat: Chat, inbox: Inbox, settings: _Settings, stored: ChatRuns | None) -> None:
         self.name, self.channel, self.inbox, self.settings = name, chat.channel, inbox, settings
+        self.stored = stored  # None: this process does the runs itself
         self.people, self.approvers = frozenset(map(str, chat.people)), frozenset(map(str, chat.approvers))
         self.conversations: dict[str, _Conversation] = {}
         self.questions: dict[str, _Question] = {}
@@ -254,6 +268,8 @@ class _Door:
                 self.send_soon(chat)
                 if self.inbox.list_open(chat):
                     self.wake(chat)
+            if self.stored is not None:
+                self.start(self._show_submitted(self.stored))
             self.note("listening")
             await self.channel.listen(self.receive)
             raise ToolError(
@@ -294,6 +310,23 @@ class _Door:
         elif self.inbox.add(incoming):
             self.note("received", incoming)
             self.wake(incoming.chat)
+
+    async def _show_submitted(self, stored: ChatRuns) -> None:
+        """Shows runs that something else submitted for a chat of this channel, each once."""
+        problem = ""
+        while True:
+            try:
+                for run, chat in await in_thread(stored.find_submitted):
+                    incoming = Incoming(id=f"{SUBMITTED}{run.id}", chat=chat, person="", text=sendable(run.prompt))
+                    if self.inbox.add(replace(incoming, text=incoming.text[:LONGEST_TEXT])):
+                        self.note("submitted", chat=chat, run=run.id)
+                        self.wake(chat)
+                problem = ""
+            except ToolError as error:  # such as a database that is away
+                if error.message != problem:
+                    self.note("problem", problem=error.message)
+                problem = error.message
+            await asyncio.sleep(LOOK)
 
     def _may_talk(self, incoming: Incoming) -> bool:
         waits = (one for one in self.questions.values() if one.chat == incoming.chat)
@@ -430,11 +463,11 @@ class _Question:
             return
         by = f"{person} in {self.door.name}"
         if choice in ("y", "a", "n"):
-            self._end(Answer({"y": "once", "a": "always", "n": "no"}[choice], by=by))  # type: ignore[arg-type]
+            self.end(Answer({"y": "once", "a": "always", "n": "no"}[choice], by=by))  # type: ignore[arg-type]
         elif choice[:1] == "c" and choice[1:].isdigit():
             name, choices = find_choices(self.request.form)
             if int(choice[1:]) < len(choices):
-                self._end(Answer.edit({name: choices[int(choice[1:])]}, by=by))
+                self.end(Answer.edit({name: choices[int(choice[1:])]}, by=by))
 
     def take_words(self, person: str, text: str) -> bool:
         """Takes the message that the question waits for. Returns False where it is no such message."""
@@ -442,15 +475,15 @@ class _Question:
             return False
         by = f"{person} in {self.door.name}"
         if self.wants == "reason":
-            self._end(Answer.no(clean(text, LONGEST_REASON), by=by))
+            self.end(Answer.no(clean(text, LONGEST_REASON), by=by))
             return True
         try:
-            self._end(Answer.edit(read_fields(text, self.request.form or {}), by=by))
+            self.end(Answer.edit(read_fields(text, self.request.form or {}), by=by))
         except ToolError as error:
             self.door.tell(self.chat, f"{error.message}. {error.suggestion}")
         return True
 
-    def _end(self, answer: Answer) -> None:
+    def end(self, answer: Answer) -> None:
         if self.door.inbox.use_question(self.id) and not self.answer.done():
             self.answer.set_result(answer)
 
@@ -529,6 +562,8 @@ class _Conversation:
         self._run: asyncio.Task[None] | None = None
         self._is_renewed = False
         self._files: list[Attachment] = []
+        self._stored_run = ""  # that is followed
+        self._again: set[int] = set()  # messages whose run an earlier process may have begun
         self._hide: Callable[[str], str] = lambda text: text  # masks secrets
 
     async def live(self) -> None:
@@ -598,6 +633,10 @@ class _Conversation:
         rows = [one for one in self.inbox.list_open(self.chat) if one.state != "new"]
         if not rows:
             return
+        if self.door.stored is not None:  # the runs did not end with that process
+            self._again = {one.id for one in rows if one.state == "running"}
+            self.inbox.set_state([*self._again], "new")
+            return
         session.stored.refresh()
         self._settle_steering(session, min((one.before for one in rows if one.state == "running"), default=0))
         for row in rows:
@@ -629,6 +668,10 @@ class _Conversation:
     async def _take(self, session: OpenSession, row: StoredMessage) -> None:
         """Takes a new message: a word that a question waits for, a command, a message to the run, or a prompt."""
         incoming, text = row.incoming, row.incoming.text.strip()
+        if _is_submitted(incoming):
+            if self._run is None:
+                self._start(session, row, incoming)
+            return
         own = (one for one in self.door.questions.values() if one.chat == self.chat)
         is_stop = text.lower() in STOP and incoming.person in self.door.people
         if text and not is_stop and any(one.take_words(incoming.person, text) for one in own):
@@ -642,9 +685,21 @@ class _Conversation:
         elif self._run is None:
             self._start(session, row, incoming)
         elif not incoming.files and not incoming.is_forwarded:
-            with suppress(ToolError):  # it has not begun, or is over: the message waits
+            await self._steer(session, row, text)
+
+    async def _steer(self, session: OpenSession, row: StoredMessage, text: str) -> None:
+        """Sends a message to the run. If the run has not begun, or is over, the message waits."""
+        stored = self.door.stored
+        if stored is None:
+            with suppress(ToolError):
                 session.send(text)
                 self.inbox.set_state([row.id], "steering")
+        elif self._stored_run:
+            self.inbox.set_state([row.id], "steering")
+            try:
+                await in_thread(lambda: stored.runs.send(self._stored_run, text))
+            except ToolError:
+                self.inbox.set_state([row.id], "new")
 
     def _stop(self, session: OpenSession, row: StoredMessage) -> None:
         """Stops the run, and drops what waits for it."""
@@ -652,7 +707,10 @@ class _Conversation:
         if self._run is None:
             self._finish([*dropped, row.id], "Nothing is running.")
             return
-        if session.cancel():
+        if (stored := self.door.stored) is not None and (run := self._stored_run):
+            self.door.start(stored.cancel(run))
+            self._finish([*dropped, row.id])
+        elif session.cancel():
             self._finish([*dropped, row.id])
         else:  # it fetches files, or is a command that asks
             self._run.cancel()
@@ -671,6 +729,8 @@ class _Conversation:
             self._finish([row.id], "A new session begins: the model knows nothing of the earlier messages.")
         elif word == "/continue":
             self._start(session, row, None)
+        elif word == "/mode" and self.door.stored is not None:
+            self._finish([row.id], "Modes do not count here: workers run what you ask, with the rules of the project.")
         elif word in COMMANDS and word not in FREE_COMMANDS and not is_approver:
             self._finish([row.id], f"{word} is for the people who may answer questions here.")
         elif word in COMMANDS and word not in FREE_COMMANDS:  # it may ask, and messages are heard meanwhile
@@ -731,7 +791,8 @@ class _Conversation:
         self.inbox.set_state([row.id], "running", before=before)
         self.door.note("run_started", row.incoming, session=session.name)
         try:
-            result = await session.run(prompt)
+            stored = self.door.stored
+            result = await (self._follow(stored, session, row, prompt) if stored is not None else session.run(prompt))
         except ToolError as error:
             self._finish([row.id], self._mask(session, f"{error.message}. {error.suggestion}".strip()))
             return
@@ -743,6 +804,35 @@ class _Conversation:
             self._settle_steering(session, before)
         self.door.note("run_finished", row.incoming, session=session.name, reason=result.reason)
         self._finish([row.id], self._mask(session, describe_result(result)), tuple(self._files))
+
+    async def _follow(
+        self, stored: ChatRuns, session: OpenSession, row: StoredMessage, prompt: str | Message | None
+    ) -> RunResult:
+        """Begins the stored run of a message, or finds it, and follows it to the end."""
+        after = 0
+        if _is_submitted(row.incoming):
+            id = row.incoming.id.removeprefix(SUBMITTED)
+            if (run := await in_thread(lambda: stored.find(id))) is None:
+                raise ToolError(f"the run {id} was deleted", ErrorKind.NOT_FOUND)
+        elif prompt is None:
+            run, after = await stored.resume(session)
+        else:
+            id = stored.run_id(self.chat, row.incoming.id)
+            run, after = await stored.begin(session, prompt, id, was_begun=row.id in self._again)
+        self._stored_run = run.id
+        self.news.set()  # messages that came a moment before are for it
+        try:
+            result = await stored.follow(run, session, self.ask, self._end_question, self._hear, after)
+        finally:
+            self._stored_run = ""
+        session.count(result)
+        return result
+
+    def _end_question(self, request: PermissionRequest, answer: Answer) -> None:
+        """Ends a question that was answered elsewhere, such as in the console."""
+        for one in self.door.questions.values():
+            if one.request is request:
+                one.end(answer)
 
     async def _read_prompt(self, incoming: Incoming) -> str | Message:
         """Returns the prompt. What others wrote is labelled: a forwarded text, and all files."""
@@ -822,6 +912,11 @@ class _Conversation:
             left_out = f"⟨{len(text) - 2 * half:,} characters are only in question.txt⟩"
             text = f"{text[:half]}\n{left_out}\n{text[-half:]}"
         return await channel.ask(f"{text}\n(until {until})", question.buttons(), to=self.chat)
+
+
+def _is_submitted(incoming: Incoming) -> bool:
+    """Returns whether it stands for a run that something else submitted. What people write has a person."""
+    return not incoming.person and incoming.id.startswith(SUBMITTED)
 
 
 def describe_result(result: RunResult) -> str:

@@ -148,10 +148,14 @@ class OpenSession:
             result = await self.agent.run(
                 prompt, history=stored.conversation, session=self.name, prepare=stored.shortening
             )
+        self.count(result)
+        return result
+
+    def count(self, result: RunResult) -> None:
+        """Adds a run to what `/cost` shows."""
         self.runs, self.usage = self.runs + 1, self.usage.plus(result.usage)
         if result.cost is not None:
             self.cost = (self.cost or 0.0) + result.cost
-        return result
 
     def send(self, text: str) -> None:
         """Sends a message to the run in progress: the model sees it before its next turn. Raises `ToolError`."""

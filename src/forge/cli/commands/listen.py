@@ -32,6 +32,11 @@ from forge.cli.options import Options, with_options
     metavar="ADDRESS",
     help="Address for the requests of Slack's Events API and Telegram's webhook.",
 )
+@click.option(
+    "--durable", is_flag=True, help="Store the runs and leave them to `forge worker`; their questions outlive it."
+)
+@click.option("--database", metavar="URL", help="With --durable: database of the runs. Default: as for `forge worker`.")
+@click.option("--app-version", metavar="VERSION", help="With --durable: version of the workers that take the runs.")
 @click.option("--port", default=8485, show_default=True, type=click.IntRange(0, 65535), help="Port for these requests.")
 def command(options: Options, names: tuple[str, ...], **flags: Any) -> int:
     """Let people talk to the agent in chats.
@@ -44,6 +49,10 @@ def command(options: Options, names: tuple[str, ...], **flags: Any) -> int:
     stored session. Questions appear in the chat; only people in `approvers` can answer them. Messages are stored
     before they are acknowledged, so that a restart loses nothing. Stop with Ctrl-C or SIGTERM: the next start says
     which runs were interrupted.
+
+    With --durable, workers run what people ask: start `forge worker`, too. Then neither process loses a run or an
+    answer. Runs that a program submits for a chat, such as an alert, are shown there:
+    `forge run --durable --detach --chat NAME:CHAT "…"`.
 
     \b
     Exit codes: 0 stopped by SIGTERM
@@ -61,6 +70,10 @@ def command(options: Options, names: tuple[str, ...], **flags: Any) -> int:
         show = _print_json if options.json else _print_line
         logging.getLogger("forge.channels").addHandler(_ProblemHandler(show))
         settings = {"model": flags["model"], "answer_within": flags["answer_within"] * 60, "progress": show}
+        if flags["durable"]:
+            settings |= {"durable": True, "database": flags["database"] or "", "version": flags["app_version"] or ""}
+        elif flags["database"] or flags["app_version"]:
+            raise click.UsageError("--database and --app-version are for --durable.")
         if not needs_port:
             asyncio.run(run_until_signal(listen(run_options, chats, **settings)))
             return 0

@@ -18,7 +18,7 @@ from forge.core.result import Image, recognise_any
 if TYPE_CHECKING:
     from forge.core.messages import Message
 
-DURABLE_FLAGS = ("database", "detach", "queue", "tenant", "priority", "app_version")  # flags of durable runs
+DURABLE_FLAGS = ("database", "detach", "queue", "tenant", "priority", "app_version", "chat")  # flags of durable runs
 
 
 @click.command("run")
@@ -72,6 +72,10 @@ DURABLE_FLAGS = ("database", "detach", "queue", "tenant", "priority", "app_versi
     metavar="VERSION",
     help="With --durable: only workers with the same --app-version take the run.",
 )
+@click.option(
+    "--chat", metavar="NAME:CHAT",
+    help="With --durable: the channel and chat where `forge listen --durable` shows the run and asks its questions.",
+)  # fmt: skip
 @click.option(
     "--console", is_flag=True, help="Follow the run and answer its questions in the browser; see forge console."
 )

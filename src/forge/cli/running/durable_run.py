@@ -69,6 +69,7 @@ def run_durably(
     tenant: str | None,
     priority: int | None,
     app_version: str | None,
+    chat: str | None,
 ) -> int:
     """Starts a new run and follows it to its end, or until it waits for a person."""
     if detach:
@@ -80,6 +81,7 @@ def run_durably(
         project = _load_project(options, flags, database, run_id, version=app_version, detach=detach)
         if project.is_own:
             make_own_file(project.workspace)
+        where = _find_chat(project, chat) if chat is not None else {}
 
     def begin(runs: Runs) -> RunInfo:
         agent, session = project.agent, flags.session or run_id
@@ -94,12 +96,24 @@ def run_durably(
             version=project.version,
             run_id=run_id,
             messages=agent.begin(prompt, list(history), session).messages,
-            scope={INITIAL_MESSAGES: len(history), **({MODEL: flags.model} if flags.model else {})},
+            scope={INITIAL_MESSAGES: len(history), **({MODEL: flags.model} if flags.model else {}), **where},
         )
 
     if detach:
         return _submit_run(options, project, begin)
     return _watch_run(options, flags, project, begin, queue or DEFAULT)
+
+
+def _find_chat(project: WatchedProject, chat: str) -> dict[str, str]:
+    """Returns the scope of a run that a chat shows. Raises `Refusal`."""
+    name, _, place = chat.partition(":")
+    entry = project.project.configuration.channels.get(name)
+    if entry is None or not entry.people or not place:
+        channels = [name for name, one in project.project.configuration.channels.items() if one.people]
+        known = ", ".join(sorted(channels)) or "none: add one, as docs/chats.md says"
+        hint = f"Write NAME:CHAT, such as team:C0123. Channels in which people are named: {known}."
+        raise Refusal(f"--chat {chat[:80]!r} names no chat that `forge listen` knows\n{hint}")
+    return {"channel": name, "chat_id": place}
 
 
 def _refuse_worker_flags(options: Options, flags: RunFlags) -> None:
