@@ -74,7 +74,7 @@ PICTURES = [
         "example-oncall",
         "Alert: api answers slowly.",
         ROOT / "examples" / "oncall",
-        {"restart wants": "y"},
+        {"restart.py) wants": "y"},
         service="service.py",
     ),
 ]
