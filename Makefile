@@ -174,6 +174,10 @@ $(DIST_READY): $(READY)
 changelog: $(READY) ## put the notes of changelog.d into CHANGELOG.md and set the version: make changelog VERSION=0.2.0
 	@$(BIN)/python -m scripts.changelog $(if $(VERSION),$(VERSION),$(error name a version: make changelog VERSION=0.2.0)) $(if $(DRY_RUN),--dry-run)
 
+.PHONY: stored
+stored: $(READY) ## store what this release writes, for tests of later ones: make stored RELEASE=0.3 (after its changelog)
+	@$(BIN)/python -m scripts.stored_by_release $(if $(RELEASE),$(RELEASE),$(error name a release: make stored RELEASE=0.3))
+
 .PHONY: release-check
 release-check: $(DIST_READY) ## every step of a release as a dry run: make release-check VERSION=0.2.0 (minutes; changes nothing)
 	@$(BIN)/python -m scripts.release check $(if $(VERSION),$(VERSION),0.2.0)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
+SUMMARY = "summary.md"  # a text of several lines that begins the section; it need not be there
 KINDS = ("added", "changed", "deprecated", "removed", "fixed", "security")
 _NAME = re.compile(rf"(?P<issue>[^.]+)\.(?P<kind>{'|'.join(KINDS)})(?:\.[^.]+)?\.md")
 _VERSION = re.compile(r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?")
@@ -43,7 +44,7 @@ def read_notes(root: Path) -> list[Note]:
         named = _NAME.fullmatch(path.name)
         if named:
             notes.append(Note(path, named["issue"], named["kind"]))
-        elif path.name != "README.md":
+        elif path.name not in ("README.md", SUMMARY):
             odd.append(path.name)
     if odd:
         raise ReleaseError(
@@ -57,12 +58,27 @@ def render_section(version: str, date: str, notes: list[Note]) -> str:
     """Returns the section of a release, with a heading for each kind that has notes."""
     if not notes:
         raise ReleaseError("changelog.d holds no note, so there is nothing to release. Add one; its README says how.")
+    summary = notes[0].path.with_name(SUMMARY)
     lines = [f"## {version} ({date})", ""]
+    if summary.exists():
+        lines += [summary.read_text(encoding="utf-8").strip(), ""]
+    _refuse_repeated(notes)
     for kind in KINDS:
         texts = [_as_items(note.path.read_text(encoding="utf-8")) for note in notes if note.kind == kind]
         if texts:
             lines += [f"### {kind.capitalize()}", "", *texts, ""]
     return "\n".join(lines)
+
+
+def _refuse_repeated(notes: list[Note]) -> None:
+    """Raises `ReleaseError` for an item that stands in the notes twice."""
+    seen: dict[str, str] = {}
+    for note in notes:
+        for item in re.split(r"\n(?=- )", _as_items(note.path.read_text(encoding="utf-8"))):
+            text = " ".join(item.split())
+            if text in seen:
+                raise ReleaseError(f"{seen[text]} and {note.path.name} say the same: {text[:80]}… Remove one.")
+            seen[text] = note.path.name
 
 
 def stated_version(root: Path) -> str:
@@ -93,6 +109,7 @@ def write_release(root: Path, version: str, section: str, notes: list[Note]) -> 
     project.write_text(_STATED.sub(f'version = "{version}"', project.read_text(encoding="utf-8")), encoding="utf-8")
     for note in notes:
         note.path.unlink()
+    (root / "changelog.d" / SUMMARY).unlink(missing_ok=True)
 
 
 def check_version(version: str) -> None:

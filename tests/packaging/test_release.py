@@ -70,6 +70,18 @@ def test_a_release_has_its_section_its_version_and_no_notes_left(project):
     assert [path.name for path in (project / "changelog.d").iterdir()] == ["README.md"]
 
 
+def test_a_summary_begins_the_section_and_an_item_stands_there_once(project, capsys):
+    notes = project / "changelog.d"
+    (notes / "summary.md").write_text("What is new.\n")
+    (notes / "4.changed.md").write_text("- A\n  second.\n")
+    assert changelog.main(["0.2.0", "--dry-run"], project) == 1
+    assert "4.changed.md and 12.added.search.md say the same" in capsys.readouterr().err
+    (notes / "4.changed.md").unlink()
+    assert changelog.main(["0.2.0", "--date", "2026-11-16"], project) == 0
+    assert "## 0.2.0 (2026-11-16)\n\nWhat is new.\n\n### Added" in (project / "CHANGELOG.md").read_text()
+    assert [one.name for one in notes.iterdir()] == ["README.md"]
+
+
 def test_the_first_release_needs_no_older_one(project):
     (project / "CHANGELOG.md").write_text("# Changelog\n")
     assert prepare(project, version="0.1.0") == 0
