@@ -78,7 +78,9 @@ class AcpAgent:
         sandbox: confines the program: `auto` where the system can, `required` or fail, or `off`.
         network: whether the confined program has a network.
         hosts: rules about hosts that hold for the program, such as those of the project.
-        egress: the addresses that it may reach by them.
+        egress: the addresses that it may reach by them, and its secrets.
+        placeholders: variables instead of those in `env`, where the program reaches hosts only by these rules: with
+            placeholders of the secrets.
         workspace: the program's own access to the workspace, beside what it asks for: `none`, `read` or `write`.
         roots: further directories of the program, read-only unless given as a writable `Root`.
         memory: MiB of memory that each process of the program may write to.
@@ -96,6 +98,7 @@ class AcpAgent:
     network: bool = False
     hosts: Rules | None = field(default=None, repr=False)
     egress: Egress | None = field(default=None, repr=False)
+    placeholders: Mapping[str, str] = field(default_factory=dict, repr=False)
     workspace: Literal["write", "read", "none"] = "none"
     roots: Sequence[Root] = ()
     memory: int = MEMORY
@@ -166,6 +169,7 @@ class AcpAgent:
             environment = {**shell_environment(), **self.env}
             limits = Resources(data=self.memory * MIB)
             confinement = None if self.sandbox == "off" else self._confine(name, directory)
+            environment |= self.placeholders if confinement is not None and confinement.proxy is not None else {}
             program = await Piped.start(
                 (self.command, *map(str, self.args)),
                 cwd=directory,

@@ -24,7 +24,7 @@ from forge.network.address import (
     why_name_not_public,
     why_not_public,
 )
-from forge.network.program_secrets import ProgramSecret, covers_host
+from forge.network.program_secrets import ProgramSecret, covers_host, read_hosts
 
 Mode = Literal["open", "allowlist", "deny-all"]
 
@@ -88,6 +88,10 @@ class Egress:
                 raise ValueError(f"egress.{where} must be a list; {_entry_advice(where)}")
         object.__setattr__(self, "domains", tuple(self.domains))
         object.__setattr__(self, "private", tuple(self.private))
+        try:
+            object.__setattr__(self, "passed", read_hosts(self.passed))
+        except ValueError as error:
+            raise ValueError(f"egress.pass: {error}") from None
         if self.mode not in get_args(Mode):
             raise ValueError(f"egress.mode: {self.mode!r} is not one of {', '.join(get_args(Mode))}")
         _ = self._domains, self._private  # a wrong entry is an error at once

@@ -228,7 +228,10 @@ class ProgramProxy:
                 if is_connect:
                     await self._tunnel(exchange, client, upstream, host, port)
                     return
-                await self._forward(exchange, request, upstream, (host, port))
+                try:
+                    await self._forward(exchange, request, upstream, (host, port))
+                except RefusedRequest as refused:
+                    self._refuse(host, port, str(refused))
             if not exchange.goes_on:
                 return
 
@@ -341,19 +344,19 @@ class ProgramProxy:
                 self._refuse(host, port, f"TLS to it failed: {error}")
             with contextlib.closing(beyond):
                 exchange = Exchange(inside)
-                while (request := await _within(IDLE_SECONDS, exchange.next_request())) is not None:
-                    await self._forward(exchange, request, beyond, (host, port), "https")
-                    if not exchange.goes_on:
-                        return
+                try:
+                    while (request := await _within(IDLE_SECONDS, exchange.next_request())) is not None:
+                        await self._forward(exchange, request, beyond, (host, port), "https")
+                        if not exchange.goes_on:
+                            return
+                except RefusedRequest as refused:
+                    self._refuse(host, port, str(refused))
 
     async def _forward(
         self, exchange: Exchange, request: h11.Request, upstream: Wire, origin: tuple[str, int], scheme: str = "http"
     ) -> None:
         count = partial(self._count, *origin)
-        try:
-            await forward_request(exchange, request, upstream, origin, self._secrets, count, scheme=scheme)
-        except RefusedRequest as refused:
-            self._refuse(*origin, str(refused))
+        await forward_request(exchange, request, upstream, origin, self._secrets, count, scheme=scheme)
 
     def _count(self, host: str, port: int, way: str, size: int) -> None:
         found = self._hosts[host, port]

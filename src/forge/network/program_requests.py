@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 import re
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +20,9 @@ import h11
 
 from forge.core.errors import ToolError
 from forge.network.address import read_url
-from forge.network.program_secrets import ProgramSecret
+from forge.network.program_secrets import ProgramSecret, encode_basic
+
+log = logging.getLogger(__name__)
 
 PIECE = 128 * 1024
 LONGEST_ANSWER_HEAD = 256 * 1024
@@ -28,7 +31,9 @@ _HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer upgrade".split()
 )
 _ANSWERED_HERE = b"expect"  # the proxy itself asks for the body
-_PARTS = frozenset((b"range", b"if-range"))  # in parts of an answer a value could not be found
+_UNSEARCHABLE = frozenset(  # they ask for parts of an answer, or for a compressed one, in which no value is found
+    (b"range", b"if-range", b"accept-encoding", b"sec-websocket-extensions")
+)
 _NOT_FORWARDED = MappingProxyType(
     {
         b"TRACE": "its answer repeats all headers",
@@ -41,6 +46,14 @@ _BASIC = re.compile(rb"(?i)basic\s+([a-z0-9+/=_-]+)\s*\Z")
 
 class RefusedRequest(Exception):
     """A request that the proxy does not forward; the text says why."""
+
+    status = 403
+
+
+class UnusableAnswer(RefusedRequest):
+    """An answer that the proxy does not pass on."""
+
+    status = 502
 
 
 class Wire(Protocol):
@@ -121,8 +134,12 @@ class Exchange:
         return self._http.trailing_data[0]
 
     async def next_request(self) -> h11.Request | None:
-        """Returns the head of the next request; None if there is none."""
-        event = await self._next_event()
+        """Returns the head of the next request; None if there is none. Raises `RefusedRequest` if it is no request."""
+        try:
+            event = await self._next_event()
+        except h11.RemoteProtocolError as error:
+            await self.refuse(error.error_status_hint, why := f"the request cannot be read: {error}")
+            raise RefusedRequest(why) from None
         return event if isinstance(event, h11.Request) else None
 
     async def read_body(self) -> bytes | None:
@@ -145,7 +162,7 @@ class Exchange:
         output.
         """
         body = f"Forge: {words}\n".encode()
-        if self._http.our_state is h11.SEND_RESPONSE:
+        if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             headers = [("content-type", "text/plain; charset=utf-8"), ("content-length", str(len(body)))]
             headers.append(("connection", "close"))
             await self.send(h11.Response(status_code=status, headers=headers, reason=_reason(words)))
@@ -190,13 +207,10 @@ async def forward_request(
     `count`: is told what was "sent" and "received", in bytes, as it happens; it raises `RefusedRequest` for too much.
     """
     try:
-        mine = [(one, one.read()) for one in secrets if one.is_for(origin[0]) and scheme == "https"]
+        mine = [(one, await _read(one)) for one in secrets if one.is_for(origin[0]) and scheme == "https"]
         head, written = _forwarded_head(request, origin, scheme, mine, secrets)
-    except ToolError as error:  # the secret could not be read
-        await exchange.refuse(502, error.message)
-        raise RefusedRequest(error.message) from None
     except RefusedRequest as refused:
-        await exchange.refuse(405 if request.method.upper() in _NOT_FORWARDED else 403, str(refused))
+        await exchange.refuse(405 if request.method.upper() in _NOT_FORWARDED else refused.status, str(refused))
         raise
     spellings = dict(pair for one, _ in mine for pair in one.cover(written))
     spellings |= dict(pair for one, value in mine for pair in one.spellings(value))  # each with its own placeholder
@@ -212,12 +226,23 @@ async def forward_request(
         await answering  # an answer may come before the whole request was sent …
         await sending  # … and the next request begins only behind this one
     except RefusedRequest as refused:
-        await exchange.refuse(403, str(refused))
+        await exchange.refuse(refused.status, str(refused))
         raise
     finally:
         for one in (sending, answering):
             one.cancel()
         await asyncio.gather(sending, answering, return_exceptions=True)
+
+
+async def _read(secret: ProgramSecret) -> str:
+    """Reads a value in a thread: a command or a keyring takes a while, and other programs are not to wait for it."""
+    try:
+        return await asyncio.to_thread(secret.read)
+    except ToolError as error:
+        raise UnusableAnswer(error.message) from None
+    except Exception as error:  # whatever a keyring raises
+        log.warning("the secret %s could not be read", secret.name, exc_info=True)
+        raise UnusableAnswer(f"the secret {secret.name} could not be read: {type(error).__name__}") from None
 
 
 class _Forwarding:
@@ -250,9 +275,15 @@ class _Forwarding:
 
     async def answer(self) -> None:
         while True:
-            event = self._server.next_event()
+            try:
+                event = self._server.next_event()
+            except h11.RemoteProtocolError as error:
+                raise UnusableAnswer(f"the answer of {self._host} cannot be read: {error}") from None
             if event is h11.NEED_DATA:
-                piece = await self._upstream.read()
+                try:
+                    piece = await self._upstream.read()
+                except OSError as error:
+                    raise UnusableAnswer(f"the connection to {self._host} broke: {error.strerror or error}") from None
                 self._count("received", len(piece))
                 self._server.receive_data(piece)
             elif isinstance(event, h11.InformationalResponse):
@@ -270,7 +301,7 @@ class _Forwarding:
                 await self._exchange.send(h11.EndOfMessage())
                 return
             else:
-                raise RefusedRequest(f"{self._host} ended its answer too early")
+                raise UnusableAnswer(f"{self._host} ended its answer too early")
 
     async def _give(self, event: h11.Event) -> None:
         if data := self._server.send(event):
@@ -336,8 +367,8 @@ def _forwarded_head(
     headers = _end_to_end(request.headers)
     by_header = {one.header_name for one, _ in mine}
     if mine:
-        headers = [(name, value) for name, value in headers if name != b"accept-encoding" and name not in _PARTS]
-        headers.append((b"accept-encoding", b"identity"))  # what is compressed could not be looked through
+        headers = [(name, value) for name, value in headers if name not in _UNSEARCHABLE]
+        headers.append((b"accept-encoding", b"identity"))
     for one, value in _chosen(headers, mine):
         headers = _with_secret(headers, one, value)
     target = request.target
@@ -347,8 +378,9 @@ def _forwarded_head(
     rest += b"\n" + unquote(target.decode("ascii", "replace")).encode()
     for one in secrets:
         if one.placeholder.encode() in rest or _in_basic(headers, one, by_header):
-            where = " and ".join(one.hosts)
-            raise RefusedRequest(f"it holds the placeholder of {one.name or 'a secret'}, which is only for {where}")
+            header, where = one.header.partition(":")[0], " and ".join(one.hosts)
+            named = f"it holds the placeholder of {one.name or 'a secret'}"
+            raise RefusedRequest(f"{named}, which is only for {where}, in the header {header}")
     written = [value for name, value in headers if name in by_header]
     return h11.Request(method=request.method, target=target, headers=headers), written
 
@@ -397,7 +429,7 @@ def _with_secret(headers: list[tuple[bytes, bytes]], secret: ProgramSecret, give
                 text = b"Basic " + base64.b64encode(inside.replace(placeholder, value))
                 is_done = True
             elif placeholder in text:
-                text = text.replace(placeholder, value)
+                text = encode_basic(text.replace(placeholder, value))
                 is_done = True
             else:
                 continue
@@ -424,9 +456,9 @@ def _returned_head(response: h11.Response, back: PieceChanger, *, checked: bool)
     headers = [(name, value) for name, value in response.headers if name not in _HOP_BY_HOP]
     coding = b", ".join(value for name, value in headers if name == b"content-encoding").strip().lower()
     if checked and coding not in (b"", b"identity"):
-        raise RefusedRequest("its answer is compressed, so it cannot be looked through for the secret")
+        raise UnusableAnswer("its answer is compressed, so it cannot be looked through for the secret")
     if checked and response.status_code == 206:
-        raise RefusedRequest("its answer is a part, so it cannot be looked through for the secret")
+        raise UnusableAnswer("its answer is a part, so it cannot be looked through for the secret")
     changed = [(name, back.change_whole(value)) for name, value in headers]
     ends = any(name == b"connection" and b"close" in value.lower() for name, value in response.headers)
     if ends or response.http_version != b"1.1":

@@ -12,8 +12,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from urllib.parse import quote, quote_plus
 
+from forge.core.errors import ToolError
+from forge.network.address import read_host
+
 _LETTERS = string.ascii_letters + string.digits
 _CODE, _SIGN, _ANY = re.compile(rb"%[0-9A-F]{2}"), re.compile(rb"[^A-Za-z0-9]"), re.compile(rb"(?s).")
+_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[^\r\n\0]*\{\}[^\r\n\0]*")
+_NOT_FOR_SECRETS = frozenset(  # the proxy or the connection needs them
+    "host connection content-length transfer-encoding expect upgrade te trailer accept-encoding range".split()
+)
+_BASIC = re.compile(rb"(?i)basic\s+(\S*:.*)")
 _LEAST_CODED = 8  # bytes in base64 below which ordinary text would be changed
 
 
@@ -29,10 +37,12 @@ def _make_placeholder() -> str:
 class ProgramSecret:
     """A value that goes into the requests of programs to some hosts.
 
+    Raises `ValueError` for a host or a header that cannot be used.
+
     Args:
-        read: returns the value, each time a request needs it.
-        hosts: the hosts that get it, `*.host` for subdomains.
-        header: the header and its text around the value.
+        read: returns the value, each time a request needs it; called in a thread.
+        hosts: the hosts that get it, `*.host` for subdomains, on every port.
+        header: the header and its text around the value. A user and a password after `Basic` are written in base64.
         name: the variable in which the program finds the placeholder; "" for none.
 
     Example:
@@ -47,6 +57,16 @@ class ProgramSecret:
     name: str = ""
     placeholder: str = field(default_factory=_make_placeholder, compare=False)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hosts", read_hosts(self.hosts))
+        named = _HEADER.fullmatch(self.header)
+        if named is None:
+            raise ValueError(
+                f"{self.header!r} is not a header with {{}} for the value, such as Authorization: Bearer {{}}"
+            )
+        if named[1].lower() in _NOT_FOR_SECRETS:
+            raise ValueError(f"the header {named[1]} cannot hold a secret; use one such as Authorization: Bearer {{}}")
+
     def is_for(self, host: str) -> bool:
         return any(covers_host(one, host) for one in self.hosts)
 
@@ -55,7 +75,7 @@ class ProgramSecret:
         return self.header.partition(":")[0].strip().lower().encode()
 
     def write_header(self, value: str) -> bytes:
-        return self.header.partition(":")[2].strip().replace("{}", value).encode()
+        return encode_basic(self.header.partition(":")[2].strip().replace("{}", value).encode())
 
     def spellings(self, value: str) -> list[tuple[bytes, bytes]]:
         """Returns the value as answers may spell it, each with a part of the placeholder of the same length, so that
@@ -81,6 +101,29 @@ class ProgramSecret:
 
     def _placeholder_of(self, length: int) -> bytes:
         return (self.placeholder * (length // len(self.placeholder) + 1))[:length].encode()
+
+
+def encode_basic(text: bytes) -> bytes:
+    """Returns the text of a header, with a user and a password after `Basic` as servers read them."""
+    found = _BASIC.fullmatch(text)
+    return text if found is None else b"Basic " + base64.b64encode(found[1])
+
+
+def read_hosts(entries: Iterable[str]) -> tuple[str, ...]:
+    """Returns hosts, `*.host` for subdomains, as they are compared. Raises `ValueError`."""
+    if isinstance(entries, str):
+        raise ValueError(f"write a list: [{entries}]")
+    found = []
+    for entry in entries:
+        subdomains, rest = ("*.", entry[2:]) if entry.startswith("*.") else ("", entry)
+        try:
+            found.append(subdomains + read_host(rest)[0])
+        except ToolError:
+            message = (
+                f"{entry!r} is not a host: write it like api.example.com or *.example.com, without scheme and port"
+            )
+            raise ValueError(message) from None
+    return tuple(found)
 
 
 def covers_host(pattern: str, host: str) -> bool:

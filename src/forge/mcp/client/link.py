@@ -113,6 +113,8 @@ class Stdio:
         network: whether the confined program has a network.
         hosts: rules about hosts that hold for the program, such as those of the project.
         egress: the addresses that it may reach by them, and its secrets; by default the public ones.
+        placeholders: variables instead of those in `env`, where the program reaches hosts only by these rules: with
+            placeholders of the secrets.
         workspace: the program's access to its working directory: `write`, `read` or `none`.
         roots: further directories of the program, read-only unless given as a writable `Root`.
         memory: MiB of memory that each process of the program may write to.
@@ -135,6 +137,7 @@ class Stdio:
     network: bool = False
     hosts: Rules | None = field(default=None, repr=False)
     egress: Egress | None = field(default=None, repr=False)
+    placeholders: Mapping[str, str] = field(default_factory=dict, repr=False)
     workspace: Access = "write"
     roots: Collection[Root | Path | str] = ()
     memory: int = MEMORY

@@ -297,6 +297,7 @@ async def _start(name: str, server: Stdio, directory: Path, variables: Mapping[s
         opened = server_network(name, server.hosts, server.egress, opened=server.network, sandbox=server.sandbox)
         proxy = None if isinstance(opened, bool) else opened
         confinement = replace(confinement, network=opened is True, proxy=proxy)
+        environment |= server.placeholders if proxy is not None else {}
     try:
         return await Piped.start(command, cwd=directory, env=environment, limits=limits, confinement=confinement)
     except ToolError as error:

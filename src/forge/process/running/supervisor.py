@@ -138,7 +138,7 @@ def start(
     check_held([cwd])  # at the last moment: the directory may have been replaced since the permission check
     is_apart = bool(command.layers) and not command.cgroup and all(one.how in _APART for one in command.layers)
     work = {
-        **_encode_command(command.argv, env, cwd),
+        **_encode_command(command.argv, {**env, **command.variables}, cwd),
         "files": [(number, os.fsencode(path), flags) for number, path, flags in command.files if not is_apart],
         "opened": [number for number, _, _ in command.files if is_apart],
         "ignores_term": command.ignores_term,

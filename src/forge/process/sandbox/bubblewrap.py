@@ -124,6 +124,7 @@ def build_command(
         appends=((_STATUS, status), (_SHELL_SAYS, status)) if status else (),
         listens=proxy.listeners if proxy is not None else (),
         on_listening=proxy.take if proxy is not None else None,
+        variables=proxy.variables if proxy is not None else {},  # bubblewrap itself must not hold what they replace
         ignores_term=gentle,  # bubblewrap must survive SIGTERM, or the kernel kills the program before it can end
         layers=confinement.layers,
     )
@@ -134,7 +135,7 @@ def _open_proxy(proxy: NetworkProxy) -> list[str]:
     words = ["--info-fd", str(INFO), "--block-fd", str(BLOCK)]
     for number, path in enumerate(proxy.files, _FIRST_FILE):
         words += ["--ro-bind-data", str(number), path]
-    return [*words, *(word for name, value in proxy.variables.items() for word in ("--setenv", name, value))]
+    return words
 
 
 def _shell(confinement: Confinement, *, names_signals: bool) -> list[str]:

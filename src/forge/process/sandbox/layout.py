@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -456,6 +456,7 @@ class CommandLine:
     layers: tuple[LayerMount, ...] = ()  # mounted before it starts; only a keeper can do that
     listens: tuple[Listener, ...] = ()  # sockets that its starter makes inside its network, before it begins …
     on_listening: Callable[[list[int]], None] | None = None  # … and who gets their descriptors, in any thread
+    variables: Mapping[str, str] = field(default_factory=dict)  # in place of those of the same name that it would get
 
     @property
     def files(self) -> list[tuple[int, str, int]]:

@@ -83,16 +83,19 @@ def _outside_agent(configuration: Configuration, entry: AcpEntry) -> AcpAgent:
     """Returns an agent of others. The file may be another's: its program's sandbox and access fail closed."""
     from forge.frameworks.acp_agent import AcpAgent
     from forge.project.assemble.access import project_egress, project_policy
+    from forge.project.assemble.secrets import write_placeholders
     from forge.project.assemble.sources import server_sandbox
 
+    egress = project_egress(configuration)
     return AcpAgent(
         entry.program,
         entry.args,
         env=entry.environment,
+        placeholders=write_placeholders(entry.environment, entry.kept_outside, egress),
         sandbox=server_sandbox(configuration, entry),
         network=entry.network,
         hosts=project_policy(configuration, None),
-        egress=project_egress(configuration),
+        egress=egress,
         workspace="read" if entry.workspace == "write" and not configuration.writes else entry.workspace,
         roots=[Root(one.path, writable=one.writable and configuration.writes) for one in entry.program_roots],
         memory=entry.memory,

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from forge.core.secrets import SHORTEST, Secrets
 from forge.models.vendors import OWN_PROTOCOLS, SERVERS
@@ -14,6 +15,9 @@ from forge.network.program_secrets import ProgramSecret
 from forge.project.config import Configuration
 from forge.project.config.access import SecretEntry
 from forge.project.config.read_secret import read_secret, read_secret_file
+
+if TYPE_CHECKING:
+    from forge.network.egress import Egress
 
 KEYS = (
     *dict.fromkeys(key for keys in OWN_PROTOCOLS.values() for key in keys),
@@ -56,9 +60,27 @@ def program_secrets(
     for entry in configuration.secret_entries:
         if entry.hosts:
             read = _SecretReader(configuration, entry, masked, environment)
-            hosts = tuple(one.lower() for one in entry.hosts)
-            found.append(ProgramSecret(read, hosts, entry.header, entry.name))
+            try:
+                found.append(ProgramSecret(read, entry.hosts, entry.header, entry.name))
+            except ValueError as error:
+                raise configuration.error(entry.key_path, str(error)) from None
     return tuple(found)
+
+
+def write_placeholders(
+    variables: Mapping[str, str], values: Mapping[str, str], egress: Egress | None
+) -> dict[str, str]:
+    """Returns those variables of a server's program that hold secrets, with placeholders in place of the values.
+
+    `values`: of the secrets, by their name. The program gets these variables where only the proxy leads out.
+    """
+    found = {}
+    for secret in egress.secrets if egress is not None else ():
+        if value := values.get(secret.name):
+            for name, text in {**variables, **found}.items():
+                if value in text:
+                    found[name] = text.replace(value, secret.placeholder)
+    return found
 
 
 class _SecretReader:

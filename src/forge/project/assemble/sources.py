@@ -229,19 +229,22 @@ def _transport(configuration: Configuration, entry: McpEntry, workspace: Path) -
     """Returns how a server is reached. The file may be another's: its program's sandbox and access fail closed."""
     from forge.mcp.client.link import Http, Stdio
     from forge.mcp.oauth.login import OAuth
+    from forge.project.assemble.secrets import write_placeholders
 
     if entry.url:
         return Http(entry.url, headers=entry.headers, auth=OAuth(**entry.auth))
     program, *args = entry.command
+    egress = project_egress(configuration)
     return Stdio(
         program,
         args,
         env=entry.environment,
+        placeholders=write_placeholders(entry.environment, entry.kept_outside, egress),
         cwd=entry.directory or workspace,
         sandbox=server_sandbox(configuration, entry),
         network=entry.network,
         hosts=project_policy(configuration, None),
-        egress=project_egress(configuration),
+        egress=egress,
         workspace="read" if entry.workspace == "write" and not configuration.writes else entry.workspace,
         roots=[Root(one.path, writable=one.writable and configuration.writes) for one in entry.program_roots],
         memory=entry.memory,

@@ -14,8 +14,10 @@ if TYPE_CHECKING:  # evaluated by `make reference`
         Argument,
         FilePath,
         HomePath,
+        Host,
         Key,
         LabelledSource,
+        Matches,
         OneOf,
         Rule,
         Text,
@@ -127,7 +129,7 @@ class EgressEntry(Section, example={"mode": "allowlist", "domains": ["api.exampl
         ),
     ] = False
     passed: Annotated[
-        tuple[Text, ...],
+        tuple[Host, ...],
         Key(
             "Hosts of which the TLS of programs is never ended: clients that pin certificates, mutual TLS, gRPC.",
             ["*.googleapis.com"],
@@ -225,7 +227,7 @@ class SecretEntry(
         Text, Key("SERVICE/USER in the system's keyring. Needs the extra `secrets`.", "github.com/alice")
     ] = ""
     hosts: Annotated[
-        tuple[Text, ...],
+        tuple[Host, ...],
         Key(
             "The hosts whose requests get the value: it is put in by the proxy of programs, which never hold it."
             " *.host for subdomains.",
@@ -234,9 +236,13 @@ class SecretEntry(
         ),
     ] = ()
     header: Annotated[
-        Text,
+        str,
+        Matches(
+            r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n]*\{\}[^\r\n]*",
+            "a header with {} for the value, such as Authorization: Bearer {}",
+        ),
         Key(
-            "The header that gets the value, in place of {}.",
+            "The header that gets the value, in place of {}. A user and a password after `Basic` become base64.",
             "Authorization: Bearer {}",
             unset="Authorization: Bearer {}",
         ),

@@ -29,6 +29,11 @@ _LABELLED: Schema = {
     "pattern": rf"^({'|'.join(FORMS)}):[\s\S]*[^{BLANK}]",
     "errorMessage": "expected one of tool:GLOB, host:GLOB and path:GLOB, such as path:downloads/**",
 }
+_HOST: Schema = {
+    "type": "string",
+    "pattern": r"^(\*\.)?([^\s/:@*?#\[\]]+|\[[0-9a-fA-F:.]+\])$",
+    "errorMessage": "expected a host such as api.example.com or *.example.com, without scheme and port",
+}
 _LARGEST_NUMBER = 10**15
 
 # A `format` says how `ConfigReader` reads a text.
@@ -38,6 +43,7 @@ FilePath = Annotated[Path, WithJsonSchema({**_TEXT, "format": "path"})]  # relat
 HomePath = Annotated[Path, WithJsonSchema({**_TEXT, "format": "home-path"})]
 Filled = Annotated[str, WithJsonSchema({**_TEXT, "format": "filled"})]  # ${NAME} stands for a variable
 Spec = Annotated[str, WithJsonSchema({**_TEXT, "format": "spec"})]  # the same, for a path or a URL
+Host = Annotated[str, WithJsonSchema(_HOST)]  # perhaps *.HOST
 Folder = Annotated[str, WithJsonSchema({**_TEXT, "format": "folder"})]  # inside the workspace
 Variable = Annotated[str, WithJsonSchema({**_VARIABLE, "format": "variable"})]  # a name, never a value
 VariableName = Annotated[str, WithJsonSchema(_VARIABLE)]  # the same; it need not be set

@@ -68,6 +68,7 @@ class ConfigReader:
         self.unset: dict[str, ToolError] = {}  # by the key path of an entry, why it cannot be used here
         self.elsewhere: dict[str, dict[str, Any]] = {}  # entries of `secrets`, by their name
         self.secrets: list[str] = []  # values of the environment that must be masked, of the current entry
+        self.kept_outside: dict[str, str] = {}  # those of them that have `for`, by their name
 
     def read_document(self, document: Any) -> Any:
         """Returns the typed values of a document."""
@@ -123,7 +124,7 @@ class ConfigReader:
         found = {}
         for name, one in said.items():
             if is_section:
-                self.secrets = []
+                self.secrets, self.kept_outside = [], {}
             try:
                 found[name] = self.read(node, one, f"{key_path}.{name}")
             except UnsetVariable as error:
@@ -152,6 +153,8 @@ class ConfigReader:
             raise UnsetVariable(said, ErrorKind.CONFIG, f"Set it before Forge starts: export {name}=…")
         if given and (secret or name in self.elsewhere or is_secret(name)):
             self.secrets.append(given)
+        if given and self.elsewhere.get(name, {}).get("for"):
+            self.kept_outside[name] = given
         return given or default or ""
 
     def _read_elsewhere(self, name: str, key_path: str) -> str:

@@ -59,6 +59,7 @@ class SourceEntry(Section):
     ] = field(default_factory=dict)
     timeout: Annotated[Above0 | None, Key("Time limit of a call, in seconds.", 30)] = None
     secrets: tuple[str, ...] = ()
+    kept_outside: Mapping[str, str] = field(default_factory=dict)  # values of secrets with `for`, by their name
 
     @property
     def headers(self) -> dict[str, str]:
@@ -66,7 +67,8 @@ class SourceEntry(Section):
 
     @classmethod
     def from_keys(cls, reader: ConfigReader, values: dict[str, Any], key_path: str) -> Any:
-        return super().from_keys(reader, {**values, "secrets": tuple(dict.fromkeys(reader.secrets))}, key_path)
+        read = {"secrets": tuple(dict.fromkeys(reader.secrets)), "kept_outside": reader.kept_outside}
+        return super().from_keys(reader, {**values, **read}, key_path)
 
 
 class FilteredEntry(SourceEntry):
@@ -241,6 +243,7 @@ class AcpEntry(Section, example={"command": "their-agent", "args": ["--acp"], "n
         int, Whole(LEAST_MEMORY), Key("MiB of memory that each process of the program may write to.", 512, unset=MEMORY)
     ] = MEMORY
     secrets: tuple[str, ...] = ()
+    kept_outside: Mapping[str, str] = field(default_factory=dict)
 
     integrity = ""  # nothing pins it
     directory = None
@@ -253,7 +256,8 @@ class AcpEntry(Section, example={"command": "their-agent", "args": ["--acp"], "n
     def from_keys(cls, reader: ConfigReader, values: dict[str, Any], key_path: str) -> Any:
         if values.get("sandbox") is False:  # YAML takes a bare `off` for false
             values["sandbox"] = "off"
-        return super().from_keys(reader, {**values, "secrets": tuple(dict.fromkeys(reader.secrets))}, key_path)
+        read = {"secrets": tuple(dict.fromkeys(reader.secrets)), "kept_outside": reader.kept_outside}
+        return super().from_keys(reader, {**values, **read}, key_path)
 
 
 class _BasicAuth(PlainSection, example={"user": "API_USER", "password": "API_PASSWORD"}):

@@ -134,7 +134,12 @@ def _secrets(configuration: Configuration) -> Iterator[Finding]:
         yield Finding("secrets", "warning", f"not set: {', '.join(missing)}", f"export {missing[0]}=…")
     elif named:
         yield Finding("secrets", "ok", f"{named} named, all there")
-    for secret in program_secrets(configuration):  # read as a request of a program would
+    try:
+        found = program_secrets(configuration)
+    except ToolError as error:
+        yield finding_of_error("secrets", error)
+        return
+    for secret in found:  # read as a request of a program would
         try:
             secret.read()
         except ToolError as error:
