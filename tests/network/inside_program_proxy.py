@@ -138,6 +138,10 @@ async def answer_as_an_enemy(head: bytes, reader: asyncio.StreamReader, writer: 
         writer.write(b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n" % (status, len(part)) + part)
     elif path == b"/only-a-part":
         writer.write(b"HTTP/1.1 206 Part\r\nContent-Length: 12\r\n\r\n" + given[7:19])
+    elif path == b"/coded":
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n")
+    elif path == b"/endless-head":
+        writer.write(b"HTTP/1.1 200 OK\r\nX: " + given * 20_000)
     elif path == b"/hints":
         writer.write(b"HTTP/1.1 103 Hints\r\nLink: %s\r\n\r\n" % given)
         writer.write(b"HTTP/1.1 200 %s\r\nTransfer-Encoding: chunked\r\n\r\n" % given)
@@ -360,6 +364,8 @@ async def scenarios(folder: Path) -> None:
     await holding.run("body", f"head -c 300000 /dev/zero | {curl} --data-binary @- https://secret.test/ | wc -c")
     await holding.run("trace", f"{curl} -X TRACE https://secret.test/")
     await holding.run("fronting", f'{curl} -H "Host: denied.test" https://secret.test/')
+    (workspace / "odd.py").write_bytes(Path(__file__).with_name("odd_requests.py").read_bytes())
+    await holding.run("odd requests", "python3 odd.py")
     (workspace / "upgrade.py").write_text(UPGRADE)
     await holding.run("upgraded", "python3 upgrade.py")
     await holding.run("in parts", f"for at in 0-15 16-31 32-90; do {curl} -r $at https://secret.test/part; done")

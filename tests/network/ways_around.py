@@ -179,6 +179,19 @@ for number, target in enumerate(
         f"{ALLOWED}:99999",
         f"{ALLOWED}:-1",
         f"{ALLOWED} {DENIED}:443",
+        "[fe80::1%lo]:443",
+        "[::1%25lo]:80",
+        f"[::{DENIED_ADDRESS}]:443",
+        f"[64:ff9b::{DENIED_ADDRESS}]:443",
+        f"{DENIED}..:443",
+        f"{ALLOWED}.{DENIED}:443",
+        f"{ALLOWED}\\.{DENIED}:443",
+        f"{ALLOWED}#{DENIED}:443",
+        f"{ALLOWED}%00{DENIED}:443",
+        "d\xe9nied.test:443",
+        f"{ALLOWED}:443\t{DENIED}:443",
+        f"{DENIED}:+443",
+        f"{DENIED}:\xb2",
     ]
 ):
     WAYS[f"connect_{number}_{target.encode('unicode_escape').decode()}"] = refused_connect(target)
@@ -187,6 +200,23 @@ for number, target in enumerate(
 @way
 def another_name_in_the_greeting() -> object:
     return tls_to(DENIED, connect(f"{ALLOWED}:443"))
+
+
+@way
+def an_allowed_name_at_another_address() -> object:
+    return tls_to(ALLOWED, connect(f"{DENIED_ADDRESS}:443"))
+
+
+@way
+def a_zero_in_the_name_of_the_greeting() -> object:
+    cut = greeting(f"{ALLOWED}x{DENIED}").replace(b".testx", b".test\0")
+    return greet(socket.create_connection(("127.0.0.1", 443), SECONDS), cut)
+
+
+@way
+def a_greeting_of_an_older_kind() -> object:
+    hello = b"\x01\x03\x01\0\x03\0\0\0\x10" + b"\0\0\x2f" + b"x" * 16
+    return greet(connect(f"{ALLOWED}:443"), bytes([0x80, len(hello)]) + hello)
 
 
 @way
@@ -342,6 +372,16 @@ for name, head in {
     "websocket": f"GET http://{DENIED}/ HTTP/1.1\r\nHost: {DENIED}\r\n"
     "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
     "refused_then_another": f"CONNECT {DENIED}:443 HTTP/1.1\r\nHost: x\r\n\r\nGET http://{DENIED}/ HTTP/1.1\r\n\r\n",
+    "http_2_at_once": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0",
+    "an_upgrade_to_http_2": f"GET http://{DENIED}/ HTTP/1.1\r\nHost: {DENIED}\r\n"
+    "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n",
+    "a_zone_in_the_url": "GET http://[fe80::1%25lo]/ HTTP/1.1\r\nHost: [fe80::1%25lo]\r\n\r\n",
+    "a_folded_host": f"GET http://{ALLOWED}/ HTTP/1.1\r\nHost:\r\n {DENIED}\r\n\r\n",
+    "a_host_with_a_dot_too_many": f"GET http://{DENIED}../ HTTP/1.1\r\nHost: {DENIED}..\r\n\r\n",
+    "an_escaped_host": "GET http://denied%2etest/ HTTP/1.1\r\nHost: denied.test\r\n\r\n",
+    "a_connect_with_a_body": f"CONNECT {DENIED}:443 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello",
+    "two_codings": f"POST http://{ALLOWED}/ HTTP/1.1\r\nHost: {ALLOWED}\r\n"
+    "Transfer-Encoding: chunked\r\nTransfer-Encoding: x\r\n\r\n0\r\n\r\n",
     "nothing_but_noise": "\x00\x01\x02\r\n\r\n",
     "endless_head": f"GET http://{ALLOWED}/ HTTP/1.1\r\nX: {'x' * 200_000}",
 }.items():

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from forge.core.context import ProgramLimits
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.extras import find_missing
 from forge.project.assemble.access import project_egress
+from forge.project.assemble.secrets import write_placeholders
 from forge.project.config import Configuration, load_configuration
 from forge.project.config.reader import document_schema
 
@@ -234,6 +237,94 @@ def test_a_secret_that_cannot_be_read_is_an_error_when_it_is_needed(tmp_path, mo
     assert egress is not None
     with pytest.raises(ToolError, match=why):
         egress.secrets[0].read()
+
+
+@pytest.mark.parametrize(
+    ("lifetime", "values"), [("0.000001", ["number 1 of it", "number 2 of it"]), ("60", ["number 1 of it"] * 2)]
+)
+def test_a_command_is_asked_again_when_its_value_is_too_old(tmp_path, lifetime, values):
+    counts = f"echo >> {tmp_path}/asked; echo number $(wc -l < {tmp_path}/asked) of it"
+    entry = f"{{name: X, command: [sh, -c, {counts!r}], lifetime: {lifetime}, for: [x.test]}}"
+    egress = project_egress(load(tmp_path, f"secrets: [{entry}]"))
+    assert egress is not None
+    assert [egress.secrets[0].read() for _ in values] == values
+
+
+@pytest.mark.skipif(bool(find_missing("secrets")), reason="needs the extra secrets")
+def test_a_secret_comes_from_the_keyring(tmp_path):
+    import keyring
+    from keyring.backend import KeyringBackend
+
+    class InMemory(KeyringBackend):
+        priority = 1
+        stored: dict[tuple[str, str], str] = {}  # noqa: RUF012
+
+        def get_password(self, service: str, username: str) -> str | None:
+            return self.stored.get((service, username))
+
+        def set_password(self, service: str, username: str, password: str) -> None:
+            self.stored[service, username] = password
+
+    used = keyring.get_keyring()
+    keyring.set_keyring(InMemory())
+    try:
+        keyring.set_password("hub.example.com/api", "alice", "the value of a keyring")
+        for place, came in (
+            ("hub.example.com/api/alice", "the value"),
+            ("hub.example.com/api/bob", "the keyring has no"),
+        ):
+            egress = project_egress(load(tmp_path, f"secrets: [{{name: X, keyring: {place}, for: [x.test]}}]"))
+            assert egress is not None
+            with pytest.raises(ToolError, match=came) if "no" in came else nullcontext():
+                assert egress.secrets[0].read() == "the value of a keyring"
+    finally:
+        keyring.set_keyring(used)
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ("for: ['https://x.test']", "without scheme and port"),
+        ("for: ['x.test:443']", "without scheme and port"),
+        ("for: ['*']", "without scheme and port"),
+        ("for: ['-a..b']", "is not a host"),
+        ("for: [x.test], header: Authorization", "expected a header with {}"),
+        ("for: [x.test], header: 'Authorization: secret'", "expected a header with {}"),
+        ("for: [x.test], header: 'My Key: {}'", "expected a header with {}"),
+        ("for: [x.test], header: 'Host: {}'", "the header Host cannot hold a secret"),
+    ],
+)
+def test_a_secret_that_would_never_be_sent_is_an_error_at_once(tmp_path, entry, why):
+    with pytest.raises(ToolError) as caught:
+        project_egress(load(tmp_path, f"secrets: [{{name: X, {entry}}}]"))
+    assert why in caught.value.message
+
+
+def test_hosts_of_secrets_are_read_as_they_are_compared(tmp_path):
+    egress = project_egress(load(tmp_path, "secrets: [{name: X, for: [X.Test., '*.bücher.test', '[2606:4700::1]']}]"))
+    assert egress is not None
+    assert egress.secrets[0].hosts == ("x.test", "*.xn--bcher-kva.test", "2606:4700::1")
+
+
+def test_a_server_behind_the_proxy_gets_placeholders_in_place_of_the_values_in_its_variables(tmp_path, monkeypatch):
+    monkeypatch.setenv("A_TOKEN", "the value of a variable")
+    monkeypatch.setenv("PLAIN", "plain")
+    env = "{KEY: '${A_TOKEN}', URL: 'https://me:${A_TOKEN}@x.test', PLAIN: '${PLAIN}'}"
+    found = load(
+        tmp_path,
+        "secrets: [{name: A_TOKEN, for: [x.test]}]\n"
+        f"mcpServers: {{x: {{command: y, env: {env}}}}}\n"
+        f"agents: {{z: {{acp: {{command: y, env: {env}}}}}}}\n",
+    )
+    egress = project_egress(found)
+    assert egress is not None
+    placeholder = egress.secrets[0].placeholder
+    for entry in (found.servers["x"], found.agents["z"].acp):
+        assert write_placeholders(entry.environment, entry.kept_outside, egress) == {
+            "KEY": placeholder,
+            "URL": f"https://me:{placeholder}@x.test",
+        }
+        assert write_placeholders(entry.environment, entry.kept_outside, None) == {}
 
 
 def test_a_header_without_hosts_is_a_mistake(tmp_path):

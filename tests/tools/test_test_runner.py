@@ -21,6 +21,7 @@ from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.permissions.policy import TrialMode, rules
 from forge.pipeline import standard_executor
+from forge.process.sandbox import Tier, problem
 from forge.tools.test_runner import TestRunner
 from forge.tools.test_runner.frameworks import plan_run
 from forge.tools.test_runner.reports import (
@@ -615,3 +616,20 @@ def test_failures_are_bounded_in_number_and_length_and_obey_no_terminal():
 )
 def test_no_output_breaks_a_reader_or_keeps_it_long(read, text):
     read(text, text)
+
+
+@pytest.mark.skipif(bool(problem(Tier.BUBBLEWRAP)), reason="rules about hosts of programs need bubblewrap")
+async def test_the_hosts_that_tests_did_not_reach_are_told(tmp_path):
+    (tmp_path / "test_network.py").write_text(
+        "import socket\n\ndef test_it():\n"
+        "    with socket.create_connection(('127.0.0.1', 3128)) as proxy:\n"
+        "        proxy.sendall(b'CONNECT denied.test:443 HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n')\n"
+        "        assert b' 403 ' in proxy.recv(100)\n"
+    )
+    for policy, refused in ((("allow network x.test", "deny network denied.test"), True), ((), False)):
+        executor = standard_executor([TestRunner()], policy=rules("allow execute", *policy))
+        result = await executor.execute(ToolCall("test_runner", {}), Scope(workspace=tmp_path))
+        assert result.data is not None
+        assert [one["host"] for one in result.data.get("network", [])] == ["denied.test"] * refused
+        assert result.data["passed"] == int(refused)  # without a rule there is no proxy
+        assert ("[denied.test:443 was not reached: the rule `deny network denied.test`" in result.for_llm) is refused

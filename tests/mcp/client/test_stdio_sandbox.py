@@ -14,14 +14,18 @@ from pathlib import Path
 import pytest
 
 from forge import Agent, Answer, Scripted
-from forge.core.context import Root
+from forge.core.activity import ActivityStream
+from forge.core.context import Root, Scope
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
-from forge.core.registry import mount_source
+from forge.core.events import ToolProgress
+from forge.core.messages import ToolCall
+from forge.core.registry import ToolRegistry, mount_source
 from forge.mcp import Stdio, mcp
 from forge.network.egress import Egress
 from forge.network.program_secrets import ProgramSecret
 from forge.permissions.gate import approve_all, nobody
 from forge.permissions.policy import rules
+from forge.pipeline import standard_executor
 from forge.process import sandbox
 from forge.process.running import run as running
 from forge.process.sandbox import Tier, problem
@@ -185,6 +189,46 @@ async def test_the_rules_about_hosts_hold_for_a_server_and_its_secret_stays_outs
             async with tries(home, sandbox="required", **settings) as attempt:
                 assert came in await attempt(code)
     assert len(asked) == 1
+
+
+@pytest.mark.skipif(bool(problem(Tier.BUBBLEWRAP)), reason="rules about hosts of programs need bubblewrap")
+async def test_a_program_behind_the_proxy_gets_placeholders_and_one_with_the_whole_network_the_values(home):
+    secret = ProgramSecret(lambda: "the-value-itself", ("api.example.com",), name="TOKEN")
+    settings = {
+        "hosts": rules("allow network api.example.com"),
+        "egress": Egress(secrets=(secret,)),
+        "env": {"TOKEN": "the-value-itself", "KEY": "the-value-itself"},
+        "placeholders": {"TOKEN": secret.placeholder, "KEY": secret.placeholder},
+    }
+    code = (
+        "import glob, os\n"
+        "held = [b'the-value-itself' in open(one, 'rb').read() for one in glob.glob('/proc/[0-9]*/environ')]\n"
+        "found = [os.environ['TOKEN'] + os.environ['KEY'], any(held)]"
+    )
+    async with tries(home, sandbox="required", network=False, **settings) as attempt:
+        assert await attempt(code) == str([secret.placeholder * 2, False])
+    async with tries(home, sandbox="required", network=True, **settings) as attempt:
+        assert await attempt(code) == str(["the-value-itself" * 2, True])
+
+
+@pytest.mark.skipif(bool(problem(Tier.BUBBLEWRAP)), reason="rules about hosts of programs need bubblewrap")
+async def test_a_host_that_a_program_did_not_reach_is_reported_with_the_call(home):
+    code = (
+        "import socket\n"
+        "with socket.create_connection(('127.0.0.1', 3128)) as proxy:\n"
+        "    proxy.sendall(b'CONNECT denied.test:443 HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n')\n"
+        "    found = proxy.recv(12)"
+    )
+    registry, activity, said = ToolRegistry(), ActivityStream(), []
+    activity.subscribe(lambda event: said.append(event.title), ToolProgress)
+    hosts = rules("allow network x.test", "deny network denied.test")
+    server = mcp(Stdio(sys.executable, [str(home / "server.py")], cwd=home, hosts=hosts), name="tries")
+    executor = standard_executor(registry, policy=rules("allow *"), approve=approve_all, activity=activity)
+    async with mount_source(registry, server):
+        for one, came in ((code, "403"), ("found = []", "[]")):
+            call = ToolCall("tries__try", {"code": one})
+            assert came in (await executor.execute(call, Scope(session_id="hosts"))).for_llm
+    assert said == ["tries: denied.test:443 was not reached: the rule `deny network denied.test` (rule 2)"]
 
 
 @confined

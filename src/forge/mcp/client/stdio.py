@@ -32,7 +32,7 @@ from forge.permissions.questions import PermissionRequest, opening_questions, sh
 from forge.process.environment import shell_environment
 from forge.process.running.limits import Resources
 from forge.process.running.pipes import Piped
-from forge.process.running.run import find_tier
+from forge.process.running.run import describe_refusals, find_tier
 from forge.process.sandbox import Tier
 from forge.process.sandbox.layout import Confinement, find_hidden, make_private_folder, remove_folder
 from forge.workspace.state import make_key
@@ -112,6 +112,7 @@ class _ProgramStreams:
         self._errors_read = asyncio.Event()
         self._sent = asyncio.Event()
         self._wanted = True
+        self._told: set[str] = set()  # about hosts that the program did not reach
 
     async def read(self) -> None:
         lines = LineSplitter()
@@ -170,10 +171,18 @@ class _ProgramStreams:
             self.wire.receive_line("warning", "stdout", line.text)
             await self.wire.rate_limit.pause()
             return
+        self._tell_refusals()
         try:
             await self._arrived.send(item)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             self._wanted = False  # the rest is still read: the program may have to write before it can end
+
+    def _tell_refusals(self) -> None:
+        """Reports hosts that the program did not reach since its last message, with the call that it answers."""
+        for said in describe_refusals(self.program.network):
+            if said not in self._told:
+                self._told.add(said)
+                self.wire.receive_line("warning", "network", said)
 
     async def _report_end(self) -> None:
         how = "it closed its output"

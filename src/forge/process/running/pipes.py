@@ -247,6 +247,11 @@ class Piped:
             raise
         return piped
 
+    @property
+    def network(self) -> tuple[Mapping[str, Any], ...]:
+        """The hosts that the program tried, where rules limit them."""
+        return self._confined.network
+
     async def write(self, content: bytes) -> None:
         """Writes to the program's input and waits while much is unread; ConnectionError if it reads no more."""
         if self._input is None or self._input.is_closing():

@@ -10,7 +10,7 @@ import resource
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,15 +78,20 @@ class FinishedProgram:
 
     @property
     def refused_hosts(self) -> list[str]:
-        """Says of each host that it was not allowed to reach why; the first ones, since a program may try many."""
-        refused = [one for one in self.network if one.get("refused")]
-        said = [
-            f"{'a request to ' if one.get('connections') else ''}{one['host']}:{one['port']}"
-            f" {'was refused' if one.get('connections') else 'was not reached'}: {one['refused']}"
-            for one in refused[:_MOST_REFUSED]
-        ]
-        left = len(refused) - _MOST_REFUSED
-        return [*said, f"{left} more hosts were not reached"] if left > 0 else said
+        """Says of each host that it was not allowed to reach why."""
+        return describe_refusals(self.network)
+
+
+def describe_refusals(network: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Says why hosts were not reached; of the first ones, since a program may try many."""
+    refused = [one for one in network if one.get("refused")]
+    said = [
+        f"{'a request to ' if one.get('connections') else ''}{one['host']}:{one['port']}"
+        f" {'was refused' if one.get('connections') else 'was not reached'}: {one['refused']}"
+        for one in refused[:_MOST_REFUSED]
+    ]
+    left = len(refused) - _MOST_REFUSED
+    return [*said, f"{left} more hosts were not reached"] if left > 0 else said
 
 
 async def run(

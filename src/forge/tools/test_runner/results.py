@@ -41,13 +41,14 @@ def build_result(
         "signal": finished.signal,
         "timed_out": finished.timed_out,
         "output": tail,
-        "sandbox": finished.sandbox,
+        **finished.sandbox_facts,
     }
+    refused = [f"[{said}]" for said in finished.refused_hosts]
     if failure is not None:
         failed = ToolResult.failed(failure, during=render_call(ctx.call))
-        said = f"{failed.for_llm}\nThe end of its output:\n{tail or '(no output)'}"
+        said = "\n".join([failed.for_llm, "The end of its output:", tail or "(no output)", *refused])
         return ToolResult(for_llm=said, title=f"{plan.framework}: {outcome}", data=data, failure=failed.failure)
-    lines = [_summary(plan, data), *_failures(data), *_oddities(finished, counts, tail)]
+    lines = [_summary(plan, data), *_failures(data), *_oddities(finished, counts, tail), *refused]
     return ToolResult(for_llm="\n".join(lines), title=lines[0], data=data)
 
 
