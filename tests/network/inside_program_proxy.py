@@ -262,6 +262,16 @@ class Bench:
         sys.stdout.write(json.dumps({"name": name, **said, **seen, **memory}) + "\n")
         sys.stdout.flush()
 
+    async def run_at_once(self, name: str, lines: Sequence[str]) -> None:
+        """Runs each line in a sandbox of its own, all at the same time."""
+        world.hits.clear()
+        calls = [self.executor.execute(ToolCall("bash", {"command": one, "timeout": 240}), self.scope) for one in lines]
+        results = await asyncio.gather(*calls)
+        said = [(one.data or {}).get("output", one.for_llm) for one in results]
+        seen = [len((one.data or {}).get("network", [])) for one in results]
+        sys.stdout.write(json.dumps({"name": name, "said": said, "network": seen, "hits": dict(world.hits)}) + "\n")
+        sys.stdout.flush()
+
 
 async def search_memory(name: str, bench: Bench, workspace: Path, line: str, marker: str) -> None:
     """Runs a line that waits in the middle, after its requests; meanwhile the memory of its sandbox is searched."""
@@ -309,9 +319,7 @@ async def scenarios(folder: Path) -> None:
     await plain.run("leads inside", f"{curl} https://inside.test/a")
     await plain.run("leads outside and inside", f"{curl} https://mixed.test/a")
     await plain.run("ways around", "python3 ways.py")
-    await plain.run(
-        "many", f"for i in $(seq 40); do {curl} https://allowed.test/$i -o /dev/null & done; wait; echo done"
-    )
+    await plain.run_at_once("many", [f"{curl} --max-time 200 https://allowed.test/{number}" for number in range(50)])
     await plain.run(
         "background", f"{curl} https://allowed.test/a; {curl} https://denied.test/a; echo end", background=True
     )

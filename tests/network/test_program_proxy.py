@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import html
 import json
 import math
@@ -148,8 +149,10 @@ def test_no_way_around_reaches_a_host_that_is_not_allowed(came):
     assert len(found["asked"]) <= 3  # then no one is asked any more
 
 
-def test_forty_programs_at_once_are_all_served(came):
-    assert came["many"]["hits"] == {f"{PUBLIC}:443": 40}
+def test_fifty_sandboxes_at_once_are_all_served(came):
+    assert came["many"]["hits"] == {f"{PUBLIC}:443": 50}
+    assert came["many"]["network"] == [1] * 50
+    assert [one.split()[:2] for one in came["many"]["said"]] == [["GET", f"/{number}"] for number in range(50)]
 
 
 def test_a_background_job_is_held_to_the_rules_and_its_hosts_are_told(came):
@@ -674,6 +677,41 @@ async def test_an_answer_without_end_ends_with_the_bytes_of_a_program(monkeypatc
 
             assert await asyncio.to_thread(ask) <= 3_000_000
             assert "more than 3,000,000 bytes" in proxy.report()[0]["refused"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_ten_thousand_connections_leave_nothing_behind():
+    greeting = _greeting("localhost")
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            writer.write(b"5" + await reader.readexactly(len(greeting)))
+            await writer.drain()
+        writer.close()
+
+    def ask(times: int) -> None:
+        for _ in range(times):
+            with _tunnel(port, through) as client:
+                client.sendall(greeting)
+                while client.recv(65_536):
+                    pass
+
+    def measure() -> tuple[int, int]:
+        gc.collect()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4, len(os.listdir("/proc/self/fd"))
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with _serving(_yes, HERE) as (proxy, through, _):
+            await asyncio.to_thread(ask, 1_000)
+            kib, files = measure()
+            await asyncio.to_thread(ask, 10_000)
+            kib_after, files_after = measure()
+            (reached,) = proxy.report()
+            assert reached["connections"] == 11_000
+            assert kib_after - kib < 8 * 1024
+            assert files_after <= files + 8
 
 
 @pytest.mark.parametrize(
