@@ -319,7 +319,9 @@ def test_a_server_behind_the_proxy_gets_placeholders_in_place_of_the_values_in_i
     egress = project_egress(found)
     assert egress is not None
     placeholder = egress.secrets[0].placeholder
-    for entry in (found.servers["x"], found.agents["z"].acp):
+    outside = found.agents["z"].acp
+    assert outside is not None
+    for entry in (found.servers["x"], outside):
         assert write_placeholders(entry.environment, entry.kept_outside, egress) == {
             "KEY": placeholder,
             "URL": f"https://me:{placeholder}@x.test",

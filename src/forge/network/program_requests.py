@@ -378,9 +378,8 @@ def _forwarded_head(
     rest += b"\n" + unquote(target.decode("ascii", "replace")).encode()
     for one in secrets:
         if one.placeholder.encode() in rest or _in_basic(headers, one, by_header):
-            header, where = one.header.partition(":")[0], " and ".join(one.hosts)
-            named = f"it holds the placeholder of {one.name or 'a secret'}"
-            raise RefusedRequest(f"{named}, which is only for {where}, in the header {header}")
+            where = f"{' and '.join(one.hosts)}, in the header {one.header.partition(':')[0]}"
+            raise RefusedRequest(f"it holds the placeholder of {one.name or 'a secret'}, which is only for {where}")
     written = [value for name, value in headers if name in by_header]
     return h11.Request(method=request.method, target=target, headers=headers), written
 

@@ -74,7 +74,7 @@ def write_placeholders(
 
     `values`: of the secrets, by their name. The program gets these variables where only the proxy leads out.
     """
-    found = {}
+    found: dict[str, str] = {}
     for secret in egress.secrets if egress is not None else ():
         if value := values.get(secret.name):
             for name, text in {**variables, **found}.items():
