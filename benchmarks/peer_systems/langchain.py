@@ -36,6 +36,10 @@ class It(System):
         return [self.described(made) for made in server.tools_by_name.values()]
 
     async def run(self, tools: list[Any], script: Script, turns: int = 0) -> None:
+        limits = {"recursion_limit": 10 * turns + 100} if turns else {}
+        await self.create_agent(self.model(script), tools).ainvoke({"messages": [("user", "go")]}, limits)
+
+    def model(self, script: Script) -> Any:
         chat: Any = import_module("langchain_core.language_models.chat_models").BaseChatModel
         outputs: Any = import_module("langchain_core.outputs")
 
@@ -53,9 +57,7 @@ class It(System):
             "bind_tools": lambda model, tools, **_: model,
             "__module__": __name__,
         }
-        agent = self.create_agent(type("Model", (chat,), parts)(), tools)
-        limits = {"recursion_limit": 10 * turns + 100} if turns else {}
-        await agent.ainvoke({"messages": [("user", "go")]}, limits)
+        return type("Model", (chat,), parts)()
 
     def spoken(self, calls: Any) -> Any:
         """Its model adapters put calls they cannot read aside, as `invalid_tool_calls`."""

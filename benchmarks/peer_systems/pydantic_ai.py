@@ -42,12 +42,22 @@ class It(System):
         return list((await server.for_run_step(replace(self.context, run_step=2))).tool_defs)
 
     async def run(self, tools: list[Any], script: Script, turns: int = 0) -> None:
+        await self.drive(script, turns, tools=tools)
+
+    async def drive(self, script: Script, turns: int = 0, **settings: Any) -> None:
+        """Runs an agent with these settings to its answer."""
+
         async def answer(messages: list[Any], info: Any) -> Any:
             calls = script.next(messages)
             parts = [self.peer.ToolCallPart(call.name, call.text, call.id) for call in calls]
             return self.peer.ModelResponse(parts=parts or [self.peer.TextPart("done")])
 
-        agent = self.peer.Agent(self.function_model(answer), tools=tools)
+        async def stream(messages: list[Any], info: Any) -> Any:
+            calls = script.next(messages)
+            delta = import_module("pydantic_ai.models.function").DeltaToolCall
+            yield {at: delta(name=call.name, json_args=call.text, tool_call_id=call.id) for at, call in enumerate(calls)} or "done"
+
+        agent = self.peer.Agent(self.function_model(answer, stream_function=stream), **settings)
         limits = self.peer.UsageLimits(request_limit=None) if turns else None
         assert (await agent.run("go", usage_limits=limits)).output == "done"
 
