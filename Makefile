@@ -69,7 +69,11 @@ PEERS_VENVS := .venv-peers
 
 .PHONY: bench-peers
 bench-peers: $(READY) ## other tool systems beside ours, into benchmarks/RESULTS.md (a quarter of an hour; PEERS='llm' runs one)
-	@$(BIN)/python -m $(if $(PEERS),benchmarks.peers $(PEERS),benchmarks.results peers)
+	@$(BIN)/python -m $(if $(PEERS),benchmarks.peers $(PEERS),benchmarks.results peers behaviour)
+
+.PHONY: bench-behaviour
+bench-behaviour: $(READY) ## what each system does by default, into benchmarks/RESULTS.md: no times, so a busy machine will do (minutes)
+	@$(BIN)/python -m $(if $(PEERS),benchmarks.peers --behaviour $(PEERS),benchmarks.results behaviour)
 
 .PHONY: bench-repair
 bench-repair: $(READY) ## damaged calls through Forge and other tool systems, into docs/repairs.md (some minutes)

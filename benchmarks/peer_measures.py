@@ -1,4 +1,7 @@
-"""Measures one system in its own environment: `python -m benchmarks.peer_measures NAME`; its last line is JSON."""
+"""Measures one system in its own environment: `python -m benchmarks.peer_measures NAME`; its last line is JSON.
+
+With `--behaviour` it observes what the system does, and measures nothing.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from benchmarks import peer_floor as floor
 from benchmarks.peer_behaviour import observe_behaviour, observe_repairs
 from benchmarks.peer_functions import add, another, nap, plain_add, plain_nap
 from benchmarks.peer_systems import Call, Script, System, load
+from benchmarks.peer_work import observe_work
 from benchmarks.timing import side_by_side_async, wall
 
 SLICE = 0.02  # seconds of CPU in a turn: many calls of a quick system, a few of a slow one
@@ -221,13 +225,13 @@ async def measure_definitions(system: System) -> Row:
 
 async def report(name: str) -> dict[str, object]:
     system = load(name)
-    observed: dict[str, object] = {
+    if "--behaviour" not in sys.argv:
+        return {"rows": {key: asdict(row) for key, row in (await measure(system)).items()}}
+    return {
         "behaviour": await observe_behaviour(system),
         "repair": await observe_repairs(system),
+        "work": await observe_work(system),
     }
-    if "--behaviour" in sys.argv:
-        return observed
-    return {"rows": {key: asdict(row) for key, row in (await measure(system)).items()}, **observed}
 
 
 def main() -> int:

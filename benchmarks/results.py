@@ -1,6 +1,6 @@
 """Runs every table, floors and peers, and writes them to RESULTS.md: `make bench`.
 
-`python -m benchmarks.results peers` runs one part and keeps the other as it stands in the file.
+`python -m benchmarks.results behaviour` runs one part and keeps the others as they stand in the file.
 """
 
 from __future__ import annotations
@@ -16,14 +16,18 @@ from pathlib import Path
 
 FILE = Path(__file__).with_name("RESULTS.md")
 TITLE = "# Results\n\nRatios, side by side in one run; absolute times are noise.\n"
-PARTS = {"floors": "benchmarks", "peers": "benchmarks.peers"}
-HEADINGS = {"floors": "## Against floors", "peers": "## Against peers"}
+PARTS = {
+    "floors": ("benchmarks",),
+    "peers": ("benchmarks.peers", "--speed"),
+    "behaviour": ("benchmarks.peers", "--behaviour"),
+}
+HEADINGS = {"floors": "## Against floors", "peers": "## Against peers", "behaviour": "## Default behaviour"}
 PACKAGES = ("forge-tools", "pydantic", "httpx2", "mcp", "click")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help="floors or peers; both if none is named")
+    parser.add_argument("parts", nargs="*", metavar="PART", help="floors, peers or behaviour; all if none is named")
     parser.add_argument("--kept", action="store_true", help="the peers' figures of earlier runs, without measuring")
     asked = parser.parse_args()
     if unknown := [part for part in asked.parts if part not in PARTS]:
@@ -31,7 +35,7 @@ def main() -> int:
     texts, codes = read_parts(), []
     for part in asked.parts or PARTS:
         about = describe_run()
-        code, text = run_part(part, "--kept" if asked.kept and part == "peers" else "")
+        code, text = run_part(*PARTS[part], *(["--kept"] if asked.kept and part != "floors" else []))
         texts[part] = "\n\n".join([HEADINGS[part], about, text])
         codes.append(code)
     FILE.write_text("\n".join([TITLE, *(f"{text}\n" for text in texts.values())]), encoding="utf-8")
@@ -42,18 +46,20 @@ def main() -> int:
 def read_parts() -> dict[str, str]:
     """The parts that the file has, in order."""
     written = FILE.read_text(encoding="utf-8") if FILE.exists() else ""
-    before, heading, peers = written.partition(HEADINGS["peers"])
-    floors = before[before.find(HEADINGS["floors"]) :] if HEADINGS["floors"] in before else ""
+    starts = {part: written.find(heading) for part, heading in HEADINGS.items()}
+    ends = sorted([*starts.values(), len(written)])
     return {
-        "floors": floors.strip() or f"{HEADINGS['floors']}\n\nnot measured",
-        "peers": (heading + peers).strip() or f"{HEADINGS['peers']}\n\nnot measured",
+        part: written[start : next(end for end in ends if end > start)].strip()
+        if start >= 0
+        else f"{HEADINGS[part]}\n\nnot measured"
+        for part, start in starts.items()
     }
 
 
-def run_part(part: str, option: str) -> tuple[int, str]:
+def run_part(module: str, *options: str) -> tuple[int, str]:
     """The exit code and the table of a run, which is shown as it comes."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    command = [sys.executable, "-m", PARTS[part], *([option] if option else [])]
+    command = [sys.executable, "-m", module, *options]
     lines = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as running:
         assert running.stdout is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,9 +12,9 @@ from importlib import import_module
 from inspect import isawaitable
 from pathlib import Path
 from threading import Thread
-from typing import Any, get_type_hints
+from typing import Any, ClassVar, get_type_hints
 
-from benchmarks.peer_systems import Call, RunEndedError, Script, System
+from benchmarks.peer_systems import Action, Call, RunEndedError, Script, System
 
 SERVER = "peer"
 PREFIX = f"mcp__{SERVER}__"
@@ -23,7 +22,13 @@ MODEL = "claude-opus-4-8"
 
 
 class It(System):
-    speed = "its loop is a program of its own"
+    actions: ClassVar[dict[str, Action]] = {
+        "read": Action("Read", {"path": "file_path"}),
+        "write": Action("Write", {"path": "file_path", "text": "content"}),
+        "edit": Action("Edit", {"path": "file_path", "old": "old_string", "new": "new_string"}),
+        "run": Action("Bash", {"command": "command"}),
+        "delegate": Action("Agent", {"task": "prompt"}, {"description": "A task", "subagent_type": "general-purpose"}),
+    }
 
     def __init__(self) -> None:
         self.sdk: Any = import_module("claude_agent_sdk")
@@ -50,24 +55,34 @@ class It(System):
         def rename(call: Call) -> Call:
             return call._replace(name=f"{PREFIX}{call.name}" if call.name in names else call.name)
 
-        with tempfile.TemporaryDirectory() as place:
-            await self.ask(script, place, rename, mcp_servers=servers, allowed_tools=allowed)
+        with tempfile.TemporaryDirectory() as place, tempfile.TemporaryDirectory() as home:
+            options = {"mcp_servers": servers, "allowed_tools": allowed}
+            await self.ask(script, Path(place), Path(home), rename, **options)
 
-    async def ask(self, script: Script, place: str, rename: Callable[[Call], Call], **options: Any) -> None:
-        """A run in a directory, with a home that it leaves nothing behind in."""
-        with tempfile.TemporaryDirectory() as home, serve_model(script, rename) as address:
+    async def work(self, script: Script, place: Path, home: Path, *, allowed: bool) -> None:
+        async def allow(name: str, arguments: Any, context: Any) -> Any:
+            return self.sdk.PermissionResultAllow()
+
+        await self.ask(script, place, home, lambda call: call, **({"can_use_tool": allow} if allowed else {}))
+
+    async def ask(
+        self, script: Script, place: Path, home: Path, rename: Callable[[Call], Call], **options: Any
+    ) -> None:
+        with serve_model(script, rename) as address:
             environment = {
                 "ANTHROPIC_BASE_URL": address,
                 "ANTHROPIC_API_KEY": "none",
                 "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
                 "DISABLE_TELEMETRY": "1",
-                "HOME": home,
-                "CLAUDE_CONFIG_DIR": str(Path(home, ".claude")),
+                "HOME": str(home),
+                "CLAUDE_CONFIG_DIR": str(home / ".claude"),
             }
             given = self.sdk.ClaudeAgentOptions(cwd=place, model=MODEL, env=environment, **options)
-            async for message in self.sdk.query(prompt="go", options=given):
-                if type(message).__name__ == "ResultMessage" and message.subtype != "success":
-                    raise RunEndedError(message.subtype)
+            async with self.sdk.ClaudeSDKClient(given) as client:
+                await client.query("go")
+                async for message in client.receive_response():
+                    if type(message).__name__ == "ResultMessage" and message.subtype != "success":
+                        raise RunEndedError(message.subtype)
 
     def results(self, messages: Any) -> list[str]:
         parts = [part for message in messages if isinstance(message["content"], list) for part in message["content"]]
@@ -87,11 +102,10 @@ def serve_model(script: Script, rename: Callable[[Call], Call]) -> Iterator[str]
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            if os.environ.get("PEER_DEBUG"):
-                print(self.path, body.get("model"), len(body.get("tools", ())), [t["name"] for t in body.get("tools",())][:50], json.dumps(body.get("messages"))[-1500:], flush=True)
             if "count_tokens" in self.path:
                 return self.send("application/json", json.dumps({"input_tokens": 1000}))
-            calls = [rename(call) for call in script.next(body["messages"])] if body.get("tools") else []
+            is_turn = bool(body.get("tools"))
+            calls = [rename(call) for call in script.next(body["messages"], body)] if is_turn else []
             self.send("text/event-stream", "".join(write_events(calls)))
 
         def do_GET(self) -> None:

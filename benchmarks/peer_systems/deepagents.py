@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
-from benchmarks.peer_systems import RunEndedError, Script
+from benchmarks.peer_systems import Action, RunEndedError, Script
 from benchmarks.peer_systems.langchain import It as LangChain
 
 
 class It(LangChain):
+    actions: ClassVar[dict[str, Action]] = {
+        "read": Action("read_file", {"path": "file_path"}),
+        "write": Action("write_file", {"path": "file_path", "text": "content"}),
+        "edit": Action("edit_file", {"path": "file_path", "old": "old_string", "new": "new_string"}),
+        "run": Action("execute", {"command": "command"}),
+        "delegate": Action("task", {"task": "description"}, {"subagent_type": "general-purpose"}),
+    }
+
     def __init__(self) -> None:
         super().__init__()
         self.create_agent = import_module("deepagents").create_deep_agent
@@ -30,3 +39,12 @@ class It(LangChain):
         ended = await agent.ainvoke({"messages": [("user", "go")]}, {"configurable": {"thread_id": "1"}})
         if "__interrupt__" in ended:
             raise RunEndedError("interrupt")
+
+    def name_file(self, directory: Path, name: str) -> str:
+        return f"/{name}"
+
+    async def work(self, script: Script, place: Path, home: Path, *, allowed: bool) -> None:
+        """Its default backend is the run's state. Where everything is allowed, its local shell stands instead."""
+        local = import_module("deepagents.backends").LocalShellBackend
+        chosen = {"backend": local(root_dir=str(place))} if allowed else {}
+        await self.create_agent(self.model(script), **chosen).ainvoke({"messages": [("user", "go")]})

@@ -48,14 +48,16 @@ class It(System):
         """Runs an agent with these settings to its answer."""
 
         async def answer(messages: list[Any], info: Any) -> Any:
-            calls = script.next(messages)
+            calls = script.next(messages, info)
             parts = [self.peer.ToolCallPart(call.name, call.text, call.id) for call in calls]
             return self.peer.ModelResponse(parts=parts or [self.peer.TextPart("done")])
 
         async def stream(messages: list[Any], info: Any) -> Any:
-            calls = script.next(messages)
+            calls = script.next(messages, info)
             delta = import_module("pydantic_ai.models.function").DeltaToolCall
-            yield {at: delta(name=call.name, json_args=call.text, tool_call_id=call.id) for at, call in enumerate(calls)} or "done"
+            yield {
+                at: delta(name=call.name, json_args=call.text, tool_call_id=call.id) for at, call in enumerate(calls)
+            } or "done"
 
         agent = self.peer.Agent(self.function_model(answer, stream_function=stream), **settings)
         limits = self.peer.UsageLimits(request_limit=None) if turns else None
