@@ -9,6 +9,7 @@ from typing import Any
 from benchmarks.peer_functions import GOT, doze, dump, label, move, save
 from benchmarks.peer_systems import Call, RunEndedError, Script, System
 
+REASONS = ("approv", "permission")  # words of a result that says why a call did not run
 BY_ADAPTER = "up to the model adapter"  # which reads the JSON before the system sees it
 
 
@@ -127,7 +128,8 @@ async def observe_unapproved(system: System) -> str:
         return "it ran"
     if observed.ended:
         return f"not run, run ends: {observed.ended}"
-    return "not run, model gets the reason" if "approv" in observed.text else "not run"
+    told = any(word in observed.text for word in REASONS)
+    return "not run, model gets the reason" if told else "not run"
 
 
 def describe_repeated(observed: Observed) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.peer_behaviour import REASONS
 from benchmarks.peer_systems import Call, RunEndedError, Script, System
 
 KEY = "sk-live-51Hx9pQvT2"
@@ -17,7 +18,6 @@ PICTURE = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 ROOM = Path(__file__).resolve().parents[1] / ".cache"  # some sandboxes have a /tmp of their own
-REASONS = ("approv", "permission")  # words of a result that says why a call did not run
 
 
 @dataclass

@@ -17,24 +17,33 @@ PYPI = ROOT / "PYPI.md"
 RESULTS = ROOT / "benchmarks/RESULTS.md"
 BEGIN, END = "<!-- peers: written by `make readme` -->", "<!-- end of peers -->"
 
-SYSTEMS = ("forge", "pydantic-ai", "openai-agents", "langchain", "smolagents")
+SYSTEMS = ("forge", "pydantic-ai-harness", "openai-agents", "deepagents", "claude-agent-sdk")
 ROWS = {
     "What the model gets": {
         "a tool raises": "A tool raises an error",
         "a result of 1 MB": "A result of 1 MB",
         "`'[\"a\"]'` for a list": "A list sent as text",
         "`filePath` for `file_path`": "`filePath` for `file_path`",
+        "an edit with other indentation": "An edit with other indentation",
+        "`AGENTS.md` in the directory": "`AGENTS.md` in the directory",
     },
     "What runs unasked": {
         "a tool that a person must approve, nobody there": "A tool that a person must approve, with nobody there",
+        "a file to write, nobody there": "A file to write, with nobody there",
+        "a command to run, nobody there": "A command to run, with nobody there",
+        "a command writes outside the directory": "An allowed command writes outside the directory",
         "twelve identical calls": "Twelve identical calls",
     },
     "What is lost": {
         "three calls, one raises": "Three parallel calls, one raises",
         "malformed JSON": "Arguments that are no JSON",
+        "a file is written that somebody changed since it was read": "A file that changed since it was read is written",
+        "`cd` in one command: where the next one runs": "`cd` in one command: where the next one runs",
+        "the program ends: its conversation": "The program ends: its conversation",
     },
     "What it costs": {
         "distributions installed": "Packages installed",
+        "MB installed, without compiled modules": "MB installed",
         "call, async function": "A call, × bare pydantic",
         "loop: a turn at 1,000 turns": "A turn of a 1,000-turn loop, × bare loop",
     },
@@ -50,7 +59,7 @@ def peers_table() -> str:
     for subject, rows in ROWS.items():
         lines.append(f"| **{subject}** |{' |' * len(SYSTEMS)}")
         for row, words in rows.items():
-            lines.append(f"| {words} | {' | '.join(cells[row][name] for name in SYSTEMS)} |")
+            lines.append(f"| {words} | {' | '.join(cells[row].get(name, '-') for name in SYSTEMS)} |")
     return "\n".join(lines)
 
 
