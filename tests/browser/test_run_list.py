@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from pathlib import Path
@@ -48,7 +49,7 @@ async def test_filters_are_in_the_address_and_back_and_reload_keep_them(own_cons
     await expect(rows_of(page)).to_have_count(2)
     table = page.get_by_role("table", name="Runs")
     await expect(table.get_by_role("columnheader")).to_have_count(10)
-    await expect(table.get_by_role("row").filter(has_text=HOSTILE).get_by_role("cell", name="m:large")).to_be_visible()
+    await expect(table.get_by_role("row").filter(has_text=HOSTILE).get_by_role("cell", name="large")).to_be_visible()
     await page.get_by_label("User").select_option("bob")
     await expect(rows_of(page)).to_have_count(1)
     await page.get_by_label("Failure").select_option("any")
@@ -67,14 +68,39 @@ async def test_filters_are_in_the_address_and_back_and_reload_keep_them(own_cons
     await page.get_by_label("Cost from $").fill("1")
     await page.keyboard.press("Enter")
     await expect(rows_of(page)).to_have_count(1)
-    await expect(rows_of(page)).to_contain_text("m:large")
+    await expect(rows_of(page)).to_contain_text("large")
     await page.goto(f"{console.address}/#/runs?from=2026-09-23&to=2026-12-31")
     await expect(rows_of(page)).to_have_count(1)
-    await expect(rows_of(page)).to_contain_text("m:small")
+    await expect(rows_of(page)).to_contain_text("small")
     await page.goto(f"{console.address}/#/runs?model=m%3Anone")
     await expect(page.get_by_text("No runs match.")).to_be_visible()
     await expect(page.get_by_label("Model")).to_have_value("m:none")
     assert await page.title() != "owned"
+
+
+async def test_older_runs_arrive_while_the_list_updates_itself(own_console, tabs):
+    console = tabs.console = own_console()
+    store(console, *[stored(f"r{number:03}", 1_790_000_000.0 + number) for number in range(150)])
+    page = await tabs.open("#/runs", fresh=True)
+    held, may_continue = asyncio.Event(), asyncio.Event()
+
+    async def hold(route):
+        held.set()
+        await may_continue.wait()
+        await route.continue_()
+
+    await page.route(re.compile("/api/runs.*before="), hold)
+    await page.get_by_role("button", name="Older runs").click()
+    await held.wait()
+    async with page.expect_response(
+        lambda answer: "/api/runs?" in answer.url and "before=" not in answer.url
+    ) as update:
+        console.begin("be new", "Hello.")
+    await update.value
+    may_continue.set()
+    await expect(page.get_by_role("button", name="Older runs")).to_be_hidden()
+    await page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+    await expect(page.locator("a[href='#/runs/r000']")).to_be_visible()
 
 
 @pytest.mark.slow

@@ -171,6 +171,9 @@ async def test_a_run_is_taken_away_as_json_ndjson_and_markdown(console, tabs):
     page = await tabs.open(f"#/runs/{run}")
     texts = {}
     for name in ("JSON", "NDJSON", "Markdown"):
+        menu = page.locator("summary", has_text="Export")
+        if not await menu.evaluate("(one) => one.parentElement.open"):
+            await menu.click()
         async with page.expect_download() as started:
             await page.get_by_role("link", name=name, exact=True).click()
         download = await started.value
@@ -182,6 +185,22 @@ async def test_a_run_is_taken_away_as_json_ndjson_and_markdown(console, tabs):
     assert (events[0], events[-1]) == ("run_started", "run_finished")
     assert texts["Markdown"].startswith("# export me")
     assert "It is 42." in texts["Markdown"]
+
+
+async def test_a_button_leads_to_the_answer_of_a_long_run(console, tabs):
+    calls = [call("math_calculate", expression=f"{number}*7") for number in range(12)]
+    run = console.begin("be long", *calls, "The answer is 42.")
+    console.run_is(run, "finished")
+    page = await tabs.open(f"#/runs/{run}")
+    answer = page.get_by_role("log").get_by_text("The answer is 42.")
+    await expect(answer).not_to_be_in_viewport()
+    await page.get_by_role("button", name="Answer ↓").click()
+    await expect(answer).to_be_in_viewport()
+    (console.scenes / "unfinished.txt").write_text("Wait.\n")
+    other = console.begin("be unfinished", {"follow": "unfinished.txt"})
+    await page.goto(f"{console.address}/#/runs/{other}")
+    await expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    await expect(page.get_by_role("button", name="Answer ↓")).to_have_count(0)
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import { fill, h } from "../dom.js";
 import { ago, bytes, count, moment } from "../format.js";
 import { changeDialog } from "../parts/change_dialog.js";
 import { button, composer, dialog, field } from "../parts/controls.js";
-import { copyMenu, forgeCommand, jsonText, linkTo } from "../parts/copy_menu.js";
+import { copyMenu, forgeCommand, jsonText, linkTo, openMenu } from "../parts/copy_menu.js";
 import { jsonBox } from "../parts/diff.js";
 import { badge } from "../parts/marks.js";
 import { notify } from "../parts/notices.js";
@@ -14,9 +14,10 @@ import { isMarkable, markDialog, verdictWords } from "../parts/verdict.js";
 import { address, go } from "../router.js";
 import { briefArguments } from "../text.js";
 
-export function runActions(run, base, startReplay, takeBack) {
+export function runActions(run, base, startReplay, takeBack, toEnd) {
     const download = (as, words) => h("a", { class: "button", href: linked(`${base}/export`, { as }), download: "" }, words);
     return [
+        run.status === "finished" ? button("Answer ↓", toEnd, { title: "Go to the answer (G)", key: "answer" }) : null,
         run.can.includes("cancel")
             ? button(
                   "Stop",
@@ -35,9 +36,7 @@ export function runActions(run, base, startReplay, takeBack) {
             : null,
         button("Replay", startReplay, { title: "Replay the run step by step", key: "replay" }),
         h("a", { class: "button", href: address(["compare", run.id]) }, "Compare…"),
-        download("json", "JSON"),
-        download("ndjson", "NDJSON"),
-        download("markdown", "Markdown"),
+        openMenu("Export", [download("json", "JSON"), download("ndjson", "NDJSON"), download("markdown", "Markdown")]),
         copyMenu(copiesOf(run, base)),
     ];
 }

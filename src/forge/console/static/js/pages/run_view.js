@@ -260,7 +260,7 @@ export function runView({ place, base, id, where, step, find, scope, hasFiles, i
         );
         redraw(
             actions,
-            runActions(run, base, startReplay, () => undo(base)),
+            runActions(run, base, startReplay, () => undo(base), () => follow()),
         );
         showFoot(foot, run, base, sent);
         for (const branch of fold.branches.values()) for (const item of branch.calls.values()) item.view?.update?.();

@@ -39,9 +39,9 @@ export function openSessions(place, at, scope) {
 }
 
 const KINDS = [
-    ["", "Runs and calls"],
+    ["", "All kinds"],
     ["chat", "Agent runs"],
-    ["call", "Single tool calls"],
+    ["call", "Tool calls"],
 ];
 const MARKS = [
     ["", "Any mark"],
@@ -120,6 +120,7 @@ function listRuns(place, { query }, scope) {
     const table = h("div", { class: "run-table" }, head, list.element);
     const searched = h("p", { class: "quiet searched", role: "status" });
     const more = button("Older runs", () => load(true));
+    more.hidden = true; // until it is known that there are some
     const found = h("div", {}, table, searched, more);
     const talk = me.model ? newChat() : noModel();
     fill(
@@ -133,7 +134,8 @@ function listRuns(place, { query }, scope) {
     );
     let items = new Map(); // id → item, in the order of the list
     let next = "";
-    let latest = 0;
+    let latest = 0; // the last request for the newest runs
+    let beginnings = 0; // how often the list began anew
 
     function isNarrowed() {
         return FILTERS.some((name) => wanted[name] && !["status", "text", "show"].includes(name));
@@ -147,18 +149,22 @@ function listRuns(place, { query }, scope) {
 
     async function load(isMore = false) {
         if (wanted.show === "sessions") return sessions();
-        const mine = (latest += 1);
+        const mine = isMore ? 0 : (latest += 1);
+        const begun = beginnings;
+        // a list that updates itself while older runs are fetched does not take them away
+        const isOutdated = () => begun !== beginnings || (!isMore && mine !== latest);
         try {
             let which = isMore ? { limit: PAGE, before: next } : { limit: shownNow() };
             let told = await get("/api/runs", { ...asked(), ...which }, scope.signal);
             if (told.agents) setChoices(told);
-            for (let tries = 1; tries < TRIES && mine === latest && !told.runs.length && told.next; tries++) {
+            for (let tries = 1; tries < TRIES && !isOutdated() && !told.runs.length && told.next; tries++) {
                 which = { limit: PAGE, before: told.next };
                 told = await get("/api/runs", { ...asked(), ...which }, scope.signal);
             }
-            if (mine !== latest) return null; // something else was asked for since, and answered sooner
+            if (isOutdated()) return null; // something else was asked for since, and answered sooner
             const isBelow = !isMore && isGoingOn(told);
             if (!isBelow) {
+                if (!isMore) beginnings += 1;
                 next = told.next;
                 tellSearched(told, which.limit);
             }
@@ -242,6 +248,8 @@ function listRuns(place, { query }, scope) {
     /** `isTyping`: each letter is no step to go back to. */
     function change(more_, isTyping = false) {
         Object.assign(wanted, more_);
+        beginnings += 1;
+        more.hidden = true;
         (isTyping ? note : push)(["runs"], wanted);
         drawFilters();
         showRows([]);
@@ -384,8 +392,8 @@ function tableRow(item, selection) {
 
 const LABELS = { agent: "agent", model: "model", cost: "cost", worked: "worked", waited: "waited", who: "for" };
 
-/** Without the folder of a scripted model. */
-const shortModel = (model) => model.replace(/^scripted:.*\//, "scripted:");
+/** The name without its provider, and a script without its folder: they would be cut at the end, where models differ. */
+const shortModel = (model) => model.replace(/^scripted:.*\//, "scripted:").replace(/^(?!scripted:)[\w-]+:(?:.*\/)?/, "");
 
 function workedTime(run) {
     if (run.status === "running") return since(run.updated - (run.seconds ?? 0));

@@ -1,4 +1,4 @@
-// A menu of ways to copy the same thing, and the texts that are copied.
+// Menus: of ways to copy the same thing, with the texts that are copied, and others.
 
 import { me } from "../api.js";
 import { h } from "../dom.js";
@@ -6,7 +6,11 @@ import { asText } from "../text.js";
 import { copyButton } from "./controls.js";
 
 /** `choices`: [[name, text or a function that gives it]]; entries without a name are left out. */
-export function copyMenu(choices, { label = "Copy as" } = {}) {
+export const copyMenu = (choices, { label = "Copy as" } = {}) =>
+    openMenu(label, choices.filter((one) => one?.[0]).map(([name, text]) => copyButton(text, name)));
+
+/** A menu of buttons or links. */
+export function openMenu(label, entries) {
     const close = (isFocused) => {
         menu.open = false;
         if (isFocused) menu.firstElementChild.focus();
@@ -23,11 +27,7 @@ export function copyMenu(choices, { label = "Copy as" } = {}) {
             onfocusout: ({ relatedTarget }) => relatedTarget && !menu.contains(relatedTarget) && close(false),
         },
         h("summary", {}, label),
-        h(
-            "div",
-            { class: "copy-choices" },
-            choices.filter((one) => one?.[0]).map(([name, text]) => copyButton(text, name)),
-        ),
+        h("div", { class: "copy-choices" }, entries),
     );
     return menu;
 }
