@@ -546,7 +546,7 @@ def test_a_question_that_comes_before_an_earlier_call_names_it(workspace, begin)
     with begin({"calls": calls}, "Done.", flags=("--trial", "always")) as terminal:
         terminal.wait(READY)
         shown = terminal.press("go", ENTER).wait("create two", "]etails?")
-        assert 'Also under way: bash(command="touch one; until test -e go' in shown
+        assert "Also under way: $ touch one; until test -e go" in shown
         terminal.press("y")
         terminal.wait("✓ $ touch two")
         terminal.press(ESCAPE).wait("Stopped: interrupted.", READY)
@@ -565,5 +565,58 @@ def test_the_question_of_a_rewind_is_seen_and_enter_means_no(workspace, begin):
         terminal.press("/rewind 0", ENTER).wait_until(lambda shown: shown.count("Rewind? [y/N]") == 2, "the question")
         terminal.press("y", ENTER).wait("is at turn 0", READY)
         assert not (workspace / "a.txt").exists()
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0
+
+
+def test_a_command_that_is_stopped_leaves_what_it_had_written(workspace, begin):
+    with begin(call("bash", command=f"echo compiling; {WAIT}"), "Unused.", flags=("--yes",)) as terminal:
+        terminal.wait(READY)
+        terminal.press("go", ENTER).wait("$ echo compiling; until test -e go", "│ compiling", BUSY)
+        shown = terminal.press(ESCAPE).wait("Stopped: interrupted.", READY)
+        assert "✗ $ echo compiling; until test -e go" in shown
+        assert "│ compiling\n" in shown
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0
+
+
+def test_lists_are_aligned_and_help_names_the_keys(workspace, begin, columns):
+    with begin("Unused.", rows=50) as terminal:
+        terminal.wait(READY)
+        shown = terminal.press("/help", ENTER).wait("Shift-Tab     change the mode", READY)
+        listed = shown.partition("> /help\n")[2]
+        indented = [line for line in listed.splitlines() if line.startswith("    ")]
+        assert all(line.startswith(" " * 14) for line in indented)  # below the text of the row
+        assert bool(indented) == (columns == 80)
+        shown = terminal.press("/tools", ENTER).wait("webhook_call", READY)
+        rows = shown[: shown.rindex("webhook_call")].splitlines()[-20:]
+        assert all(re.match(r"[a-z_]+ +[a-z]", row) for row in rows)  # each is one line
+        shown = terminal.press("/permissions", ENTER).wait("Mode: ask.", READY)
+        assert "There are no rules: reading is allowed" in shown
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0
+
+
+def test_an_exported_conversation_shows_arguments_and_results_as_they_are(workspace, begin):
+    with begin(call("bash", command="printf '## no heading\\n```\\n'"), "Done.", flags=("--yes",)) as terminal:
+        terminal.wait(READY)
+        terminal.press("go", ENTER).wait("Done.", READY)
+        terminal.press("/export talk.md", ENTER).wait("are in talk.md", READY)
+        terminal.press(control("d"))
+        assert terminal.wait_for_end() == 0
+    written = (workspace / "talk.md").read_text()
+    assert "## Result\n\n````\n## no heading\n```\n````\n\n## Model\n\nDone.\n" in written
+    assert '{"command": "printf' in written
+
+
+def test_the_status_breaks_between_its_parts(workspace, begin, columns):
+    with begin("One.", "Two. " * 30) as terminal:
+        terminal.wait(READY)
+        terminal.press("hi", ENTER).wait("One.", READY)
+        shown = terminal.press("again", ENTER).wait("in all", READY)
+        listed = shown.partition("> again")[2].splitlines()
+        status = [line for line in listed if "scripted:script.json" in line or "in all" in line]
+        assert len(status) == (2 if columns == 80 else 1)
+        assert re.fullmatch(r"(?:.* · )?in all [\d,]+ tokens", status[-1])
         terminal.press(control("d"))
         assert terminal.wait_for_end() == 0

@@ -150,10 +150,12 @@ def describe_rules(agent: Agent, session: str, mode: str) -> Iterator[str]:
     """Yields the mode, the rules, and what the person always allows."""
     policy = agent.gate.policy
     yield f"Mode: {mode}."
-    for name, layer in policy.layers if isinstance(policy, Rules) else ():
-        yield from (f"  {name:<12} {visible(rule.text)}" for rule in layer.all_rules())
-    yield from (f"  {'always':<12} {visible(rule)}" for rule in agent.gate.remembered(session))
-    yield "Otherwise reading is allowed, and everything else asks. `forge policy explain` says more."
+    layers = policy.layers if isinstance(policy, Rules) else ()
+    rules = [f"  {name:<12} {visible(rule.text)}" for name, layer in layers for rule in layer.all_rules()]
+    rules += [f"  {'always':<12} {visible(rule)}" for rule in agent.gate.remembered(session)]
+    yield from rules
+    words = "Otherwise reading" if rules else "There are no rules: reading"
+    yield f"{words} is allowed, and everything else asks. `forge policy explain` says more."
 
 
 def describe_servers(servers: Mapping[str, McpSource]) -> list[str]:

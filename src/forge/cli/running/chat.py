@@ -21,12 +21,12 @@ from forge.cli.running.tool_names import describe_permissions
 from forge.cli.terminal.exit_codes import Ending
 from forge.cli.terminal.keyboard import Keyboard, is_in_front
 from forge.cli.terminal.output import as_ascii
-from forge.cli.terminal.print_result import as_text, clip, colour_diff, harmless, width_of
+from forge.cli.terminal.print_result import as_text, colour_diff, harmless, table_lines, width_of
 from forge.cli.terminal.render import ForPeople
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.extras import install_command, is_installed
-from forge.core.messages import Message, export_message, unanswered_calls
+from forge.core.messages import Message, ToolCall, export_message, unanswered_calls
 from forge.core.result import recognise_any
 from forge.doors.session_commands import (
     ASK,
@@ -57,6 +57,13 @@ if TYPE_CHECKING:
 
 HISTORY = "history"
 BREAK = "    "  # before the rest of a line that was broken
+KEYS = (
+    ("Alt-Enter", "begin a new line; so does Ctrl-J"),
+    ("Ctrl-R", "search earlier messages; ↑ shows them"),
+    ("Ctrl-O", "show a shortened output in full"),
+    ("Shift-Tab", "change the mode: ask, accept edits, plan"),
+    ("Esc", "stop the run; ↑ takes a queued message back"),
+)
 
 
 class Quit(Exception):
@@ -323,17 +330,12 @@ class Chat:
     def _help(self, _: str) -> None:
         self._find_prompts()
         known = self._describe_commands() | self.prompts.describe()
-        width = max(map(len, known))
-        lines = [f"{name:<{width}}  {text}" for name, text in sorted(known.items())]
-        _print_note(
-            "\n".join(
-                [
-                    *lines,
-                    "@FILE attaches an image, a sound or a document of the workspace.",
-                    'End a line with \\ to continue on the next. """ begins and ends a text of several lines.',
-                ]
-            )
-        )
+        several = 'End a line with \\ to continue on the next. """ begins and ends a text of several lines.'
+        keys = () if self.runner.line is None else KEYS
+        rows = [*sorted(known.items()), *keys, ("@FILE", "attach an image, a sound or a document of the workspace")]
+        width = max(len(name) for name, _ in rows)
+        lines = [f"{name:<{width}}  {text}" for name, text in rows]
+        _print_note("\n".join(lines if keys else [*lines, several]))
 
     def _describe_commands(self) -> dict[str, str]:
         own = {name: one.words for name, one in find_own_commands(self.runner.workspace).items()}
@@ -352,10 +354,12 @@ class Chat:
 
     def _tools(self, _: str) -> None:
         registry = self.runner.agent.registry
-        width, columns = max(map(len, registry)), shutil.get_terminal_size().columns
-        for name, tool in sorted(registry.items()):
-            words = tool.spec.description.partition("\n")[0]
-            _print_note(clip(f"{name:<{width}}  {describe_permissions(tool.spec):<10}  {words}", columns))
+        rows = [
+            (name, describe_permissions(tool.spec), tool.spec.description.partition("\n")[0])
+            for name, tool in sorted(registry.items())
+        ]
+        for line in table_lines(rows, shutil.get_terminal_size().columns - 1):
+            _print_note(line)
 
     def _compact(self, _: str) -> None:
         stored = self.runner.stored
@@ -499,18 +503,41 @@ def _fit_note(line: str) -> str:
     columns = shutil.get_terminal_size().columns - 1
     if "\x1b" in line or width_of(line) <= columns:  # a diff, whose lines stay as they are; or a line that fits
         return line
+    row = re.match(r"\s*\S+(?: \S+)* {2,}", line)  # of a table: what follows a break stands below its text
+    indent = " " * len(row[0]) if row and len(row[0]) <= columns // 2 else BREAK
     lines = [""]
     for word in re.findall(r"(?:^\s+)?\S+(?: ·(?= ))?\s*", line):  # no line begins with a dot that separates
         if lines[-1] and width_of(lines[-1] + word) > columns:
-            lines.append(BREAK if width_of(BREAK + word) <= columns else "")
+            lines.append(indent if width_of(indent + word) <= columns else "")
         lines[-1] += word
     return "\n".join(lines)
 
 
 def _to_markdown(message: Message) -> str:
     title = {"user": "You", "assistant": "Model", "tool": "Result"}[message.role]
-    calls = "".join(f"\n\n`{call.name}` {json.dumps(call.arguments, default=str)}" for call in message.tool_calls)
-    return f"## {title}\n\n{message.text}{calls}"
+    calls = [f"`{call.name}` {_to_code(_arguments_text(call))}" for call in message.tool_calls]
+    text = _to_block(message.text) if message.role == "tool" else message.text.strip()
+    return "\n\n".join(filter(None, (f"## {title}", text, *calls)))
+
+
+def _arguments_text(call: ToolCall) -> str:
+    return call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, default=str)
+
+
+def _to_code(text: str) -> str:
+    """Returns Markdown that shows one line of text as it is, whatever quotes are in it."""
+    marks = "`" * (_longest_quote(text) + 1)
+    return f"{marks} {text} {marks}" if text.startswith("`") or text.endswith("`") else f"{marks}{text}{marks}"
+
+
+def _to_block(text: str) -> str:
+    """Returns a Markdown block that shows a text as it is: its own headings and quotes mean nothing there."""
+    fence = "`" * max(_longest_quote(text) + 1, 3)
+    return f"{fence}\n{text.strip(chr(10))}\n{fence}"
+
+
+def _longest_quote(text: str) -> int:
+    return max(map(len, re.findall("`+", text)), default=0)
 
 
 # Completes paths.

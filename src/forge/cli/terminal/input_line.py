@@ -340,7 +340,7 @@ class InputLine:
     def _echo(self, text: str) -> None:
         first, *rest = harmless(text).split("\n")
         shown = "\n".join([f"\x1b[36m>\x1b[0m {first}", *(f"  {line}" for line in rest)])
-        self.print(f"{shown}\n")
+        self.print(f"\n{shown}\n")
 
     def _accept(self) -> None:
         """Sends what was typed: to the conversation, or to the run in progress."""

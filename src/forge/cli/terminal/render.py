@@ -15,6 +15,7 @@ from forge.cli.terminal.exit_codes import Ending
 from forge.cli.terminal.output import Output
 from forge.cli.terminal.print_result import MOST_DIFF_LINES as MOST_DIFF
 from forge.cli.terminal.print_result import clip, colour_of, harmless, summarise_diff
+from forge.core.errors import ErrorKind
 from forge.core.events import (
     ContextShortened,
     Event,
@@ -107,6 +108,9 @@ class _Call:
         complete = [self.tail[-1], *rest[:-1]] if rest else []
         self.tail.extend(rest)
         return complete
+
+    def last_lines(self) -> list[str]:
+        return [_visible_part(line) for line in self.tail if line.strip()][-TAIL:]
 
 
 class ForPeople:
@@ -262,11 +266,22 @@ class ForPeople:
         self.out.erase()
         self.out.end_text()
         problem = [self.out.paint(part, RED) for line in ending.message.splitlines() for part in self.out.wrap(line)]
-        status = self.out.wrap(self._status(ending))
+        status = [part for line in self._fit_status(self._status(ending)) for part in self.out.wrap(line)]
         self.tally = UsageTally()
         self._note(*problem, *(self.out.paint(part, DIM) for part in status))
 
-    def _status(self, ending: Ending) -> str:
+    def _fit_status(self, parts: list[str]) -> list[str]:
+        """Joins the parts of a status; a line breaks between two of them."""
+        lines: list[str] = []
+        for part in parts:
+            longer = f"{lines[-1]} · {part}" if lines else ""
+            if longer and self.out.fit(longer) == longer:
+                lines[-1] = longer
+            else:
+                lines.append(part)
+        return lines
+
+    def _status(self, ending: Ending) -> list[str]:
         """Returns the usage of a run; on a terminal also the model and, after several runs, the sum of them."""
         self._runs += 1
         self._total = self._total.plus(self.tally.usage)
@@ -274,14 +289,15 @@ class ForPeople:
             self._total_cost = (self._total_cost or 0.0) + ending.cost
         used = self.tally.summary(ending)
         if not self.out.live:
-            return used
+            return [used]
         provider, _, name = harmless(self._model).partition(":")
         model = f"{provider}:{name.rpartition('/')[2]}" if name.startswith("/") else self._model  # of a file, its name
-        parts = [clip(harmless(model), LONGEST_MODEL), used] if model else [used]
+        parts = [clip(harmless(model), LONGEST_MODEL)] if model else []
+        parts += used.split(" · ")
         if self._runs > 1 and self._total.total:
             cost = f", cost {self._total_cost:.4f}" if self._total_cost is not None else ""
             parts.append(f"in all {self._total.total:,} tokens{cost}")
-        return " · ".join(parts)
+        return parts
 
     def _begin(self, event: ToolStarted) -> None:
         if event.call.name in CONVERSATION:  # their text is the answer
@@ -327,7 +343,12 @@ class ForPeople:
         is_shown = ended is not None and ended.lines > 0 and not self.out.live  # its output was printed above
         if event.call.name not in CONVERSATION or event.result.is_error:
             seconds = event.seconds - (ended.waited if ended is not None else 0.0)
-            self._note_about(event, *self._outcome(event, format_seconds(max(seconds, 0.0)), is_shown=is_shown))
+            lines = self._outcome(event, format_seconds(max(seconds, 0.0)), is_shown=is_shown)
+            failure = event.result.failure
+            was_stopped = self.out.live and failure is not None and failure.kind == ErrorKind.CANCELLED
+            if ended is not None and was_stopped:  # what it had written is not in its result
+                lines[1:1] = [self._line(ended.depth + 1, "│", DIM, line) for line in ended.last_lines()]
+            self._note_about(event, *lines)
         self._calls.pop(path, None)
         self._numbers.pop(path, None)
         if (
@@ -401,7 +422,12 @@ class ForPeople:
         self._group = group
 
     def _name_task(self, path: str, call: ToolCall) -> str:
-        """Returns `general: count the apples`; `general 2: …` for the second of the tasks that run side by side."""
+        """Returns `general: count the apples`; `general 2: …` for the second of the tasks that run side by side.
+
+        A shell command reads on a terminal as its result does: `$ make test`.
+        """
+        if self.out.live and call.name == "bash" and (command := str(_arguments(call).get("command", "")).strip()):
+            return f"$ {command}"
         if not _is_task(call) or path not in self._numbers:
             return describe_call(call)
         kind, _, work = describe_call(call).partition(": ")
@@ -426,8 +452,7 @@ class ForPeople:
             mark, time_passed = (wheel, format_seconds(passed) if passed >= 1 else "") if one.animated else ("→", "")
             lines.append(self._line(one.depth, mark, CYAN, self._name_task(path, one.call), time_passed))
             lines += [self._line(one.depth + 1, "·", DIM, one.progress)] if one.progress else []
-            shown = [_visible_part(line) for line in one.tail if line.strip()][-TAIL:]
-            lines += [self._line(one.depth + 1, "│", DIM, line) for line in shown]
+            lines += [self._line(one.depth + 1, "│", DIM, line) for line in one.last_lines()]
         for draft in islice(self._drafts.calls(), MOST_DRAWN):
             depth = draft.depth
             lines.append(self._line(depth, wheel, CYAN, f"writing {draft.name}", f"{draft.size:,} characters"))
