@@ -233,6 +233,10 @@ pictures: $(READY) screenshots ## all pictures and the two animations of the doc
 	@$(BIN)/python -m scripts.terminal_picture
 	@$(BIN)/python -m scripts.animations
 
+.PHONY: terminal-tasks
+terminal-tasks: $(READY) ## ten tasks at a terminal, with keys and screens, into docs/terminal-tasks.md (needs tmux)
+	@$(BIN)/python -m scripts.terminal_tasks
+
 format: $(READY) ## format the code and mend what the linter can
 	$(call step,format)
 	@$(BIN)/ruff check --fix-only --quiet .

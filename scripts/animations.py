@@ -104,6 +104,13 @@ class Recording:
     def press(self, key: str) -> None:
         self._do("send-keys", key)
 
+    def send(self, text: str) -> None:
+        """Types a text at once."""
+        self._do("send-keys", "-l", text)
+
+    def paste(self, text: str) -> None:
+        self._do("set-buffer", text, ";", "paste-buffer", "-p", "-r")
+
     def close(self) -> None:
         subprocess.run([*self._tmux, "kill-server"], check=False, capture_output=True)
 
@@ -134,8 +141,6 @@ def record_undo() -> str:
             recording.wait("as a fraction", 1.5)
             recording.type("/undo")
             recording.press("Enter")
-            recording.wait("undo wants to write", 2.0)
-            recording.press("y")
             recording.wait("restored", 4.0)
         finally:
             recording.close()

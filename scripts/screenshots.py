@@ -1,16 +1,18 @@
 """Takes pictures of every page of the console: `python -m scripts.screenshots [FOLDER [PAGE …]]`.
 
 The command makes a project with a scripted model in a temporary directory, starts a few runs in it, and photographs
-each page (or those that are named), light and dark, wide and 360 pixels narrow. Without a FOLDER, it writes the
-pictures that the documentation shows to docs/images, and no others.
+each page (or those that are named), light and dark, wide and 360 pixels narrow. Without a FOLDER, it writes to
+docs/images the pictures that the documentation shows, and four sheets with all pages in small.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -34,6 +36,14 @@ from forge.cli.commands.console import command
 sys.exit(command.main(sys.argv[1:], standalone_mode=False))
 """
 SIZES = {"wide": (1280, 800), "narrow": (360, 740)}
+SHEETS = {"wide": (640, 400, 3), "narrow": (270, 555, 5)}  # pixels of a picture, and pictures in a row
+SHEET_STYLE = """
+:root { color-scheme: light dark; background: light-dark(#d8dae0, #000); font: 14px system-ui, sans-serif; }
+body { margin: 8px; display: flex; flex-wrap: wrap; }
+figure { margin: 8px; }
+figcaption { margin-bottom: 4px; }
+img { width: WIDTHpx; height: HEIGHTpx; display: block; }
+"""
 CONFIG = """
 agent: {id: parser}
 limits: {price: {input: 3, output: 15}}
@@ -73,20 +83,58 @@ TRIED = "sed -i s/name/key/ parser.py && mkdir -p build && cp parser.py build/ &
 TRIAL: list[Any] = [{"text": "I tidy up and build.\n", "call": "bash", "arguments": {"command": TRIED}}, "Done."]
 
 
-async def main(folder: Path, wanted: set[str], pages: set[str]) -> int:
+async def main(folder: Path, pages: set[str]) -> int:
     if find_chromium() is None:
         print(MISSING, file=sys.stderr)
         return 2
     if not pages or pages - {"trial"}:
-        await _photograph_all(folder, wanted, pages, TURNS, _begin, _places)
+        await _photograph_all(folder, pages, TURNS, _begin, _places)
     if not pages or "trial" in pages:  # with a script of its own
-        await _photograph_all(folder, wanted, {"trial"}, TRIAL, _begin_trial, lambda *_: {"trial": "#/approvals"})
+        await _photograph_all(folder, {"trial"}, TRIAL, _begin_trial, lambda *_: {"trial": "#/approvals"})
     return 0
+
+
+async def write_for_docs(images: Path) -> int:
+    """Writes the pictures that the documentation shows, and the sheets, to a folder."""
+    with tempfile.TemporaryDirectory() as directory:
+        if code := await main(Path(directory), set()):
+            return code
+        for name in sorted(_shown()):
+            shutil.copy(Path(directory, name), images / name)
+        await _make_sheets(Path(directory), images)
+    return 0
+
+
+async def _make_sheets(pictures: Path, folder: Path) -> None:
+    """Writes a sheet with the pictures of all pages, in small, for each size and scheme."""
+    from playwright.async_api import async_playwright  # only where there is a browser
+
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=find_chromium(), args=list(FLAGS))
+        for size, (width, height, columns) in SHEETS.items():
+            for scheme in ("light", "dark"):
+                page = await browser.new_page(
+                    viewport={"width": columns * (width + 16) + 16, "height": 100}, color_scheme=scheme
+                )
+                style = SHEET_STYLE.replace("WIDTH", str(width)).replace("HEIGHT", str(height))
+                await page.set_content(f"<style>{style}</style>{_show_pictures(pictures, f'{size}-{scheme}')}")
+                file = folder / f"console-all-{size}-{scheme}.jpg"
+                await page.screenshot(path=file, type="jpeg", quality=80, full_page=True)
+                await page.close()
+                print(file)
+        await browser.close()
+
+
+def _show_pictures(pictures: Path, look: str) -> str:
+    shown = []
+    for file in sorted(pictures.glob(f"console-*-{look}.png")):
+        source = f"data:image/png;base64,{base64.b64encode(file.read_bytes()).decode()}"
+        shown.append(f"<figure><figcaption>{file.name.split('-')[1]}</figcaption><img src='{source}'></figure>")
+    return "".join(shown)
 
 
 async def _photograph_all(
     folder: Path,
-    wanted: set[str],
     pages: set[str],
     turns: list[Any],
     begin: Callable[[Any], Awaitable[list[str]]],
@@ -111,7 +159,7 @@ async def _photograph_all(
                     await context.route(re.compile("/api/(?!stream)"), partial(move_home, directory))
                     for name, place in places(*runs).items():
                         file = f"console-{name}-{size}-{scheme}.png"
-                        if (not wanted or file in wanted) and (not pages or name in pages):
+                        if not pages or name in pages:
                             await _photograph(context, f"{address}/{place}", folder / file)
                     await context.close()
             await browser.close()
@@ -119,7 +167,7 @@ async def _photograph_all(
 
 async def move_home(directory: str, route: Any) -> None:
     """The answer as if the project lay in somebody's home, and not where this command made it."""
-    answer = await route.fetch()
+    answer = await route.fetch(max_retries=3)  # the server may have closed an idle connection
     await route.fulfill(response=answer, body=(await answer.text()).replace(directory, "/home/ada"))
 
 
@@ -300,6 +348,8 @@ def _shown() -> set[str]:
 
 
 if __name__ == "__main__":
-    pictures = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "images"
+    if len(sys.argv) == 1:
+        sys.exit(asyncio.run(write_for_docs(ROOT / "docs" / "images")))
+    pictures = Path(sys.argv[1])
     pictures.mkdir(parents=True, exist_ok=True)
-    sys.exit(asyncio.run(main(pictures, set() if len(sys.argv) > 1 else _shown(), set(sys.argv[2:]))))
+    sys.exit(asyncio.run(main(pictures, set(sys.argv[2:]))))
