@@ -1,4 +1,4 @@
-"""Draws pictures of scripted runs in a real terminal, into docs/images: an approval with its diff, and the examples.
+"""Draws pictures of scripted runs in a real terminal, into docs/images: approvals with their diff, and the examples.
 
 `make pictures` runs it; with names, it draws these alone. The models are scripted; the runs, the questions, the keys
 and the colours are real.
@@ -45,15 +45,33 @@ def total(prices: list[float], discount: float) -> float:
 """,
 }
 
+BUILD = {
+    "src/app.py": 'VERSION = "1.0"\n',
+    "old.txt": "not needed\n",
+    "build.py": """\
+from pathlib import Path
+
+app = Path("src/app.py")
+app.write_text(app.read_text().replace("1.0", "1.1"))
+Path("notes.md").write_text("# 1.1\\n\\n- Faster.\\n")
+Path("old.txt").unlink()
+""",
+    "model.yaml": """\
+- {call: bash, arguments: {command: "python3 build.py && cat notes.md"}}
+- The release is prepared.
+""",
+}
+
 
 class Picture(NamedTuple):
-    """A run to draw: its task, its project, and the key that answers each question."""
+    """A run to draw: its task, its project, and the key that answers each question; "" leaves the question open."""
 
     name: str
     task: str
     project: Path | dict[str, str]  # a folder, or files
     keys: dict[str, str]
     service: str = ""  # a program of the project that runs meanwhile
+    columns: int = COLUMNS
 
 
 PICTURES = [
@@ -63,6 +81,7 @@ PICTURES = [
         INVOICE,
         {"file_edit wants": "y", "ran as a trial": "y"},
     ),
+    Picture("terminal-trial", "Prepare the release.", BUILD, {"ran as a trial": ""}, columns=80),
     Picture(
         "example-maintainer",
         "Slugs keep punctuation: fix it, then prepare the release.",
@@ -91,10 +110,11 @@ def main(names: list[str]) -> None:
             else:
                 folder.mkdir()
                 for name, content in picture.project.items():
+                    (folder / name).parent.mkdir(exist_ok=True)
                     (folder / name).write_text(content, encoding="utf-8")
             shown = _run(folder, picture)
         file = ROOT / "docs" / "images" / f"{picture.name}.svg"
-        file.write_text(draw_svg(_settle(shown), COLUMNS, f'$ forge run "{picture.task}"'), encoding="utf-8")
+        file.write_text(draw_svg(_settle(shown), picture.columns, f'$ forge run "{picture.task}"'), encoding="utf-8")
         print(f"{file.name}: {file.stat().st_size:,} bytes")
 
 
@@ -104,11 +124,14 @@ def _run(folder: Path, picture: Picture) -> str:
     if (folder / "forge.yaml").exists():
         command += ["--config", "forge.yaml"]
     service = subprocess.Popen([sys.executable, picture.service], cwd=folder) if picture.service else None
-    recording = Recording(folder, ["sh", "-c", f"{shlex.join(command)}; cat"], COLUMNS, ROWS)  # cat keeps the window
+    kept = ["sh", "-c", f"{shlex.join(command)}; cat"]  # cat keeps the window
+    recording = Recording(folder, kept, picture.columns, ROWS)
     try:
         for question, key in picture.keys.items():
             recording.wait(question)
             recording.wait_for_question()
+            if not key:
+                return recording.capture()[0].rstrip()
             recording.press(key)
         recording.wait("resume:")
         return recording.capture()[0].rstrip()

@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
+
 from scripts.ansi_svg import Frame, Style, animate, draw_lines, draw_svg, read_screen
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
-PICTURE = IMAGES / "terminal-approval.svg"
 LARGEST = 1_000_000  # bytes of an animation
 
 
@@ -40,9 +41,16 @@ def test_a_drawing_is_valid_and_has_all_of_the_text():
     assert texts == ["$\u00a0forge\u00a0run", "a\u00a0<\u00a0b\u00a0&", "c"]
 
 
-def test_the_picture_of_an_approval_shows_it_and_nothing_of_the_machine():
-    text = re.sub(r"<[^>]+>", "\n", PICTURE.read_text()).replace("\u00a0", " ")
-    for words in ("file_edit wants to write", "-    return", "+    return", "[y]es", "turns"):
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("terminal-approval", ("file_edit wants to write", "-    return", "+    return", "[y]es", "turns")),
+        ("terminal-trial", ("Apply its effects?", "delete old.txt", "+VERSION", "apply [s]ome")),
+    ],
+)
+def test_the_picture_of_an_approval_shows_it_and_nothing_of_the_machine(name, shown):
+    text = re.sub(r"<[^>]+>", "\n", (IMAGES / f"{name}.svg").read_text()).replace("\u00a0", " ")
+    for words in shown:
         assert words in text
     assert not re.search(r"/(?:tmp|home|root|usr|work|var|Users)\b", text)
 
