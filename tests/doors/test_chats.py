@@ -191,6 +191,27 @@ async def test_a_message_steers_the_run_in_progress_and_stop_ends_it(kind, tmp_p
         assert not any("and this too" in last_words(one) for one in talk.model.asked)
 
 
+async def test_an_answer_that_another_message_follows_is_sent_too(tmp_path, monkeypatch):
+    go = asyncio.Event()
+
+    async def think(messages: list[dict[str, Any]]) -> str:
+        if last_words(messages) == "one":
+            await go.wait()
+        return echo(messages)
+
+    async with talking(tmp_path, monkeypatch, "telegram", think) as talk:
+        await talk.fake.say("one")
+        await talk.model.wait_until_asked(1)
+        await talk.fake.say("two")
+        await talk.fake.say("/help")  # answered after the run was told "two"
+        await talk.fake.wait_for_text("/compact")
+        go.set()
+        both_answers = await talk.fake.wait_for_text("Heard: two")
+    said = both_answers.said["text"]
+    assert said.index("Heard: one") < said.index("Heard: two")
+    assert len(talk.model.asked) == 2
+
+
 @both
 async def test_a_stranger_starts_nothing_and_gets_one_refusal(kind, tmp_path, monkeypatch):
     async with talking(tmp_path, monkeypatch, kind) as talk:

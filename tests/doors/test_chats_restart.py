@@ -179,7 +179,7 @@ def test_a_question_is_used_once_and_strangers_are_answered_once(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("end", ["answered", "open call", "not begun"])
+@pytest.mark.parametrize("end", ["answered", "answered twice", "open call", "not begun"])
 async def test_a_run_that_was_killed_is_answered_told_or_begun(end, tmp_path):
     """What the session holds decides: its answer is sent, an interruption is said, a run that had not begun begins."""
     async with setting(tmp_path, echo) as (listener, _, telegram, model):
@@ -195,7 +195,10 @@ async def test_a_run_that_was_killed_is_answered_told_or_begun(end, tmp_path):
             before = len(session.messages)
             if end != "not begun":
                 session.append(Message("user", "second"))
-            if end == "answered":
+            if end == "answered twice":
+                session.append(Message("assistant", "The first answer."))
+                session.append(Message("user", "and more"))
+            if end.startswith("answered"):
                 session.append(Message("assistant", "The answer of the killed run."))
             if end == "open call":
                 session.append(Message("assistant", tool_calls=(ToolCall("bash", {"command": "rm -rf x"}, "c1"),)))
@@ -207,6 +210,7 @@ async def test_a_run_that_was_killed_is_answered_told_or_begun(end, tmp_path):
         await listener.start("phone")
         expected = {
             "answered": "The answer of the killed run.",
+            "answered twice": "The first answer.\n\nThe answer of the killed run.",
             "open call": "Forge was stopped while it worked on “second”",
             "not begun": "Heard: second",
         }

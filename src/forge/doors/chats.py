@@ -18,10 +18,11 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from itertools import pairwise
 from socket import socket
 from typing import Any
 
-from forge.agent.labels import LABELS, SAID, quote_text
+from forge.agent.labels import FROM_FORGE, LABELS, SAID, quote_text
 from forge.agent.result import RunResult
 from forge.channels.channel import Button, Incoming, IncomingFile, Receiver, TakesRequests
 from forge.core.errors import ErrorKind, ToolError
@@ -643,16 +644,17 @@ class _Conversation:
             if row.state == "steering":
                 continue
             added = session.messages[row.before :]
+            earlier = find_earlier_answers(added)
             if not any(one.role == "user" for one in added):
                 self.inbox.set_state([row.id], "new")  # its run had not begun
             elif (last := added[-1]).role == "assistant" and not last.tool_calls and last.text.strip():
-                self._finish([row.id], self._mask(session, last.text))
+                self._finish([row.id], self._mask(session, "\n\n".join([*earlier, last.text])))
             else:
                 made = sum(one.role == "tool" for one in added)
                 said = one_line(row.incoming.text, 80)
                 what = f"Forge was stopped while it worked on “{said}”. Results of calls that are kept: {made}."
                 hint = "Nothing is repeated by itself. /continue goes on; a call that was under way is checked first."
-                self._finish([row.id], f"{what} {hint}")
+                self._finish([row.id], "\n\n".join([*(self._mask(session, one) for one in earlier), f"{what} {hint}"]))
 
     def _settle_steering(self, session: OpenSession, before: int) -> None:
         """Ends the messages that a run has received since; the others are new again."""
@@ -803,7 +805,8 @@ class _Conversation:
         finally:
             self._settle_steering(session, before)
         self.door.note("run_finished", row.incoming, session=session.name, reason=result.reason)
-        self._finish([row.id], self._mask(session, describe_result(result)), tuple(self._files))
+        parts = [*find_earlier_answers(session.messages[before:]), describe_result(result)]
+        self._finish([row.id], self._mask(session, "\n\n".join(parts)), tuple(self._files))
 
     async def _follow(
         self, stored: ChatRuns, session: OpenSession, row: StoredMessage, prompt: str | Message | None
@@ -917,6 +920,16 @@ class _Conversation:
 def _is_submitted(incoming: Incoming) -> bool:
     """Returns whether it stands for a run that something else submitted. What people write has a person."""
     return not incoming.person and incoming.id.startswith(SUBMITTED)
+
+
+def find_earlier_answers(messages: Sequence[Message]) -> list[str]:
+    """Returns the answers after which a run went on, since another message had come: people are to read them, too."""
+    return [
+        one.text
+        for one, after in pairwise(messages)
+        if one.role == "assistant" and not one.tool_calls and one.text.strip()
+        if after.role == "user" and FROM_FORGE not in after.extra
+    ]
 
 
 def describe_result(result: RunResult) -> str:
