@@ -6,6 +6,9 @@ all these differences between them. Where one of them fails, names choose machin
 scripts.machines umask-077 no-home`). What follows `--` goes to pytest instead of the choice of quick tests (`… --
 tests/cli`). What pytest said is in `.cache/machine-NAME.log`. Machines that
 need root or an interpreter that is not here are reported as not tried.
+
+With `--install` no test runs. The wheel of dist/ is installed where nothing was, and does what a newcomer does first:
+`python -m scripts.machines --install debian-13 python-python3.12`.
 """
 
 from __future__ import annotations
@@ -97,6 +100,7 @@ MACHINES = [
 
 def main(words: list[str]) -> int:
     names, _, tests = _split(words)
+    installs, names = "--install" in names, [one for one in names if one != "--install"]
     unknown = set(names) - {machine.name for machine in MACHINES}
     if unknown:
         sys.exit(f"unknown: {', '.join(sorted(unknown))}. There are {', '.join(one.name for one in MACHINES)}.")
@@ -105,7 +109,7 @@ def main(words: list[str]) -> int:
     for machine in MACHINES if names else TOGETHER:
         if names and machine.name not in names:
             continue
-        python, said, code = _tried(machine, tests or QUICK)
+        python, said, code = _install_on(machine) if installs else _tried(machine, tests or QUICK)
         worst = max(worst, code)
         print(f"| {machine.name} | {python} | {said} |", flush=True)
     return 1 if worst else 0
@@ -181,6 +185,22 @@ def _try_debian(machine: Machine, tests: list[str]) -> tuple[str, str, int]:
     """Make a tree of that Debian, once, and run a fresh environment and the tests in it."""
     if os.geteuid() != 0 or shutil.which("debootstrap") is None:
         return "", "not tried: it needs root and debootstrap", 0
+    tree = _debian_tree(machine)
+    with tempfile.TemporaryDirectory(prefix="forge-machine-") as folder:
+        copy = Path(folder, "forge")
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".venv*", ".cache", "__pycache__", ".*_cache"))
+        pytest = " ".join(map(shlex.quote, [*_FORKS, "-q", *tests]))
+        inside = f"cd {copy} && make setup >&2 && .venv/bin/python --version && .venv/bin/python -m pytest {pytest}"
+        ended = _run_in_debian(machine, tree, folder, inside)
+    return _python_of(ended), _summarise(machine, ended), ended.returncode
+
+
+def _python_of(ended: subprocess.CompletedProcess[str]) -> str:
+    return next((line.split()[1] for line in ended.stdout.splitlines() if line.startswith("Python ")), "")
+
+
+def _debian_tree(machine: Machine) -> Path:
+    """Returns the tree of that Debian, which is made once."""
     tree = ROOT / ".cache" / "debian" / machine.suite
     if not (tree / "usr/bin/python3").exists():
         shutil.rmtree(tree, ignore_errors=True)
@@ -193,28 +213,75 @@ def _try_debian(machine: Machine, tests: list[str]) -> tuple[str, str, int]:
             *_archive(machine),
         ]
         subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
+    return tree
+
+
+def _run_in_debian(machine: Machine, tree: Path, folder: str, inside: str) -> subprocess.CompletedProcess[str]:
+    """Runs a shell line in that Debian, which sees this folder and has its home there."""
+    home = Path(folder, "home")
+    home.mkdir()
+    Path(folder).chmod(0o755)
+    user = []
+    if machine.user:
+        user = ["setpriv", "--reuid", machine.user, "--regid", "nogroup", "--clear-groups"]
+        for path in (Path(folder), *Path(folder).rglob("*")):
+            os.chown(path, pwd.getpwnam(machine.user).pw_uid, -1, follow_symlinks=False)
+    certificates = "/etc/ssl/certs/ca-certificates.crt"
+    variables = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(home), "SSL_CERT_FILE": certificates}
+    return subprocess.run(
+        ["/usr/bin/unshare", "--mount", "--propagation", "private", "bash", "-c", _ENTER, "bash", str(tree), folder,
+         *user, "bash", "-c", inside],
+        env={**variables, "PIP_CERT": certificates}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+# What a newcomer does first, each line of it: `forge doctor` says which sandbox there is.
+_FIRST_STEPS = """
+set -ex
+{python} --version
+{python} -m venv venv
+venv/bin/pip install -q --disable-pip-version-check ./*.whl
+PATH="$PWD/venv/bin:$PATH"
+forge --version
+forge demo
+forge init project
+cd project
+forge trust --yes
+forge tool call math_calculate expression=6*7
+echo '- It works.' > model.yaml
+forge run Hello --model scripted:model.yaml --quiet
+forge doctor || true
+"""
+
+
+def _install_on(machine: Machine) -> tuple[str, str, int]:
+    """Installs the wheel of dist/ where nothing was, and takes the first steps with it."""
+    wheels = list((ROOT / "dist").glob("*.whl"))
+    if len(wheels) != 1:
+        return "", "not tried: dist/ has no wheel; make dist", 1
+    is_debian = bool(machine.suite)
+    if is_debian and (os.geteuid() != 0 or shutil.which("debootstrap") is None):
+        return "", "not tried: it needs root and debootstrap", 0
+    interpreter = "python3" if is_debian else shutil.which(machine.python or sys.executable)
+    if interpreter is None:
+        return machine.python, "not tried: it is not here", 0
     with tempfile.TemporaryDirectory(prefix="forge-machine-") as folder:
-        copy = Path(folder, "forge")
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".venv*", ".cache", "__pycache__", ".*_cache"))
-        home = Path(folder, "home")
-        home.mkdir()
-        Path(folder).chmod(0o755)
-        user = []
-        if machine.user:
-            user = ["setpriv", "--reuid", machine.user, "--regid", "nogroup", "--clear-groups"]
-            for path in (Path(folder), *Path(folder).rglob("*")):
-                os.chown(path, pwd.getpwnam(machine.user).pw_uid, -1, follow_symlinks=False)
-        certificates = "/etc/ssl/certs/ca-certificates.crt"
-        variables = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(home), "SSL_CERT_FILE": certificates}
-        pytest = " ".join(map(shlex.quote, [*_FORKS, "-q", *tests]))
-        inside = f"cd {copy} && make setup >&2 && .venv/bin/python --version && .venv/bin/python -m pytest {pytest}"
-        ended = subprocess.run(
-            ["/usr/bin/unshare", "--mount", "--propagation", "private", "bash", "-c", _ENTER, "bash", str(tree), folder,
-             *user, "bash", "-c", inside],
-            env={**variables, "PIP_CERT": certificates}, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-    version = next((line.split()[1] for line in ended.stdout.splitlines() if line.startswith("Python ")), "")
-    return version, _summarise(machine, ended), ended.returncode
+        place = Path(folder, "place")
+        place.mkdir()
+        shutil.copy(wheels[0], place)
+        inside = f"cd {place}\n" + _FIRST_STEPS.replace("{python}", interpreter)
+        if is_debian:
+            ended = _run_in_debian(machine, _debian_tree(machine), folder, inside)
+        else:
+            variables = {"PATH": os.environ["PATH"], "HOME": str(place)}
+            ended = subprocess.run(
+                ["/bin/bash", "-c", inside], env=variables, capture_output=True, text=True, check=False
+            )
+    ended.stdout += ended.stderr
+    _summarise(machine, ended)  # keeps the log
+    steps = [line[2:] for line in ended.stderr.splitlines() if line.startswith("+ ")]
+    said = "installed; the first steps work" if ended.returncode == 0 else f"FAILED at: {steps[-1] if steps else ''}"
+    return _python_of(ended), said, ended.returncode
 
 
 def _archive(machine: Machine) -> list[str]:
