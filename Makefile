@@ -302,7 +302,7 @@ quick-tests: $(READY) bubblewrap ## step: the tests not marked slow
 setup: $(READY) ## make .venv and nothing else
 
 clean: ## remove .venv, caches and build results
-	rm -rf $(VENV) $(PEERS_VENVS) $(PAIRS_VENV) $(SCORES_VENV) $(LOCAL_VENV) $(DOCS_VENV) $(DIST_VENV) site .cache dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage htmlcov
+	rm -rf $(VENV) $(PEERS_VENVS) $(PAIRS_VENV) $(SCORES_VENV) $(LOCAL_VENV) $(DOCS_VENV) $(DIST_VENV) site .cache .machines dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage htmlcov
 	find src tests examples benchmarks chaos fuzz scores scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A candidate counts only if it runs (a version manager's shim may not) and can make a venv.

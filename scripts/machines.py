@@ -4,7 +4,7 @@ A machine is this one with another interpreter, user, umask, locale, home direct
 another Debian in a directory tree, which needs root and debootstrap. Without names four machines are tried that have
 all these differences between them. Where one of them fails, names choose machines with one difference each (`python -m
 scripts.machines umask-077 no-home`). What follows `--` goes to pytest instead of the choice of quick tests (`… --
-tests/cli`). What pytest said is in `.cache/machine-NAME.log`. Machines that
+tests/cli`). What pytest said is in `.machines/machine-NAME.log`. Machines that
 need root or an interpreter that is not here are reported as not tried.
 
 With `--install` no test runs. The wheel of dist/ is installed where nothing was, and does what a newcomer does first:
@@ -56,7 +56,7 @@ class Machine:
     environment: dict[str, str | None] = field(default_factory=dict)  # None: the variable is not set
     git_settings: bool = False
     without: tuple[str, ...] = ()  # programs that are hidden
-    suite: str = ""  # a Debian of its own, which debootstrap makes below .cache
+    suite: str = ""  # a Debian of its own, which debootstrap makes below .machines
 
 
 _UNREADABLE = "{unreadable}:" + os.environ.get("PATH", os.defpath)
@@ -133,7 +133,9 @@ def _tried(machine: Machine, tests: list[str]) -> tuple[str, str, int]:
     with tempfile.TemporaryDirectory(prefix="forge-machine-") as folder:
         tree = Path(folder, "forge")
         shutil.copytree(
-            ROOT, tree, ignore=shutil.ignore_patterns(".venv*", ".cache", ".git", "__pycache__", ".*_cache")
+            ROOT,
+            tree,
+            ignore=shutil.ignore_patterns(".venv*", ".cache", ".machines", ".git", "__pycache__", ".*_cache"),
         )
         Path(folder).chmod(0o755)
         python = _environment_for(machine, interpreter, Path(folder))
@@ -156,9 +158,9 @@ def _tried(machine: Machine, tests: list[str]) -> tuple[str, str, int]:
 def _summarise(machine: Machine, ended: subprocess.CompletedProcess[str]) -> str:
     """Keep what pytest said in a file, and return the counts and the failed tests."""
     lines = ended.stdout.strip().splitlines() or [ended.stderr.strip()[-300:]]
-    (ROOT / ".cache").mkdir(exist_ok=True)
+    (ROOT / ".machines").mkdir(exist_ok=True)
     name = re.sub(r"[^\w.-]+", "-", machine.name)
-    log = ROOT / ".cache" / f"machine-{name}.log"
+    log = ROOT / ".machines" / f"machine-{name}.log"
     log.write_text(ended.stdout, encoding="utf-8")
     failed = [line.removeprefix("FAILED ")[:150] for line in lines if line.startswith(("FAILED", "ERROR"))]
     counts = ", ".join(f"{number} {what}" for number, what in _COUNTS.findall(lines[-1])) or lines[-1][:200]
@@ -188,7 +190,9 @@ def _try_debian(machine: Machine, tests: list[str]) -> tuple[str, str, int]:
     tree = _debian_tree(machine)
     with tempfile.TemporaryDirectory(prefix="forge-machine-") as folder:
         copy = Path(folder, "forge")
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".venv*", ".cache", "__pycache__", ".*_cache"))
+        shutil.copytree(
+            ROOT, copy, ignore=shutil.ignore_patterns(".venv*", ".cache", ".machines", "__pycache__", ".*_cache")
+        )
         pytest = " ".join(map(shlex.quote, [*_FORKS, "-q", *tests]))
         inside = f"cd {copy} && make setup >&2 && .venv/bin/python --version && .venv/bin/python -m pytest {pytest}"
         ended = _run_in_debian(machine, tree, folder, inside)
@@ -201,7 +205,7 @@ def _python_of(ended: subprocess.CompletedProcess[str]) -> str:
 
 def _debian_tree(machine: Machine) -> Path:
     """Returns the tree of that Debian, which is made once."""
-    tree = ROOT / ".cache" / "debian" / machine.suite
+    tree = ROOT / ".machines" / "debian" / machine.suite
     if not (tree / "usr/bin/python3").exists():
         shutil.rmtree(tree, ignore_errors=True)
         make = [
@@ -254,6 +258,15 @@ forge doctor || true
 """
 
 
+def _find_interpreter(machine: Machine) -> str:
+    """Returns the program itself, not a version manager's shim, which needs this user's home; "" if it does not run."""
+    found = shutil.which(machine.python or sys.executable)
+    if found is None:
+        return ""
+    asked = [found, "-c", "import sys; print(sys._base_executable)"]
+    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+
+
 def _install_on(machine: Machine) -> tuple[str, str, int]:
     """Installs the wheel of dist/ where nothing was, and takes the first steps with it."""
     wheels = list((ROOT / "dist").glob("*.whl"))
@@ -262,8 +275,8 @@ def _install_on(machine: Machine) -> tuple[str, str, int]:
     is_debian = bool(machine.suite)
     if is_debian and (os.geteuid() != 0 or shutil.which("debootstrap") is None):
         return "", "not tried: it needs root and debootstrap", 0
-    interpreter = "python3" if is_debian else shutil.which(machine.python or sys.executable)
-    if interpreter is None:
+    interpreter = "python3" if is_debian else _find_interpreter(machine)
+    if not interpreter:
         return machine.python, "not tried: it is not here", 0
     with tempfile.TemporaryDirectory(prefix="forge-machine-") as folder:
         place = Path(folder, "place")
