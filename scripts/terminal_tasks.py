@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,9 @@ PAGE = Path(__file__).parents[1] / "docs" / "terminal-tasks.md"
 WIDTHS = (80, 120)
 ROWS = 24
 PATIENCE = 120.0
+AT_ONCE = 8  # windows: they wait more than they work
+UNTRIED = ("--trial", "off")  # a program sees at once what the person does in the project
+DONE = ("tokens in", "Shift-Tab changes the mode")  # a run has ended, and its usage is shown
 READY, BUSY = "Shift-Tab changes the mode", "Esc stops"
 TMUX_NAMES = {"Shift-Tab": "BTab", "Ctrl-O": "C-o", "Alt-Enter": "M-Enter", "Esc": "Escape", "↑": "Up"}
 INTRODUCTION = """\
@@ -68,6 +72,8 @@ class Play:
 
     def show(self, *awaited: str, without: str = "") -> None:
         """Waits until the screen shows this, and notes the screen."""
+        if self.parts and self.parts[-1].endswith("."):
+            self.parts[-1] = f"{self.parts[-1][:-1]}:"
         self.parts.append(f"```text\n{_settle(self.wait(*awaited, without=without), self.folder)}\n```")
 
     def wait(self, *awaited: str, without: str = "") -> str:
@@ -85,7 +91,7 @@ class Play:
             self._recording.press(TMUX_NAMES.get(key, key))
         pressed = ", ".join(f"**{key}**" for key in keys)
         words = f"{done}, then {pressed}" if done and keys else done or f"Press {pressed}"
-        self.parts.append(f"{words}:")
+        self.parts.append(f"{words}.")
 
 
 def _settle(screen: str, folder: Path) -> str:
@@ -116,7 +122,7 @@ def paste(play: Play) -> None:
     play.paste("def add(a, b):\n    return a + b\n\nWhat is wrong here?")
     play.show("return a + b", "wrong here?")
     play.press("Enter")
-    play.show("Nothing is wrong", READY)
+    play.show("Nothing is wrong", *DONE)
 
 
 def type_during_a_run(play: Play) -> None:
@@ -129,7 +135,7 @@ def type_during_a_run(play: Play) -> None:
     play.type(" Only the quick ones.", "Enter")
     play.show("queued: Then run the tests. Only the quick ones.")
     play.create("ready")
-    play.show("I run the quick tests.", READY)
+    play.show("I run the quick tests.", *DONE)
 
 
 def approve_a_large_diff(play: Play) -> None:
@@ -138,7 +144,7 @@ def approve_a_large_diff(play: Play) -> None:
     play.press("d")
     play.show("With these arguments", "[e]dit?")
     play.press("y")
-    play.show("Every line is a row now.", READY)
+    play.show("Every line is a row now.", *DONE)
 
 
 def refuse_with_a_reason(play: Play) -> None:
@@ -147,7 +153,7 @@ def refuse_with_a_reason(play: Play) -> None:
     play.press("r")
     play.wait("Reason for the model")
     play.type("Run the tests first.", "Enter")
-    play.show("I run the tests first.", READY)
+    play.show("I run the tests first.", *DONE)
 
 
 def stop(play: Play) -> None:
@@ -165,7 +171,7 @@ def steer(play: Play) -> None:
     play.type("The notes in German, please.", "Enter")
     play.show("queued: The notes in German")
     play.create("ready")
-    play.show("Die Notizen", READY)
+    play.show("Die Notizen", *DONE)
 
 
 def resume(play: Play) -> None:
@@ -176,30 +182,30 @@ def resume(play: Play) -> None:
     play.type("/res")
     play.show("resume the run that was stopped")
     play.type("ume", "Enter")
-    play.show("The build was stopped", READY)
+    play.show("The build was stopped", *DONE)
 
 
 def change_the_model(play: Play) -> None:
     play.type("/model scripted:other.json", "Enter")
     play.wait("from now on", READY)
     play.type("Hello!", "Enter")
-    play.show("I am the other model.", READY)
+    play.show("I am the other model.", *DONE)
 
 
 def plan_first(play: Play) -> None:
     play.press("Shift-Tab", "Shift-Tab")
     play.show("plan mode")
     play.type("Split the file.", "Enter")
-    play.show("My plan", READY)
+    play.show("My plan", *DONE)
     play.press("Shift-Tab", "Shift-Tab")
     play.wait("accept edits")
     play.type("Do it.", "Enter")
-    play.show("is split.", READY)
+    play.show("is split.", *DONE)
 
 
 def expand(play: Play) -> None:
     play.type("Run the tests.", "Enter")
-    play.show("All 214 tests pass.", READY)
+    play.show("All 214 tests pass.", *DONE)
     play.press("Ctrl-O")
     play.show("test 195 passed", READY)
 
@@ -211,7 +217,7 @@ TASKS = (
         "Type while the agent works",
         [call("bash", command="sh build.sh"), "Built. I run the quick tests."],
         type_during_a_run,
-        ("--yes",),
+        ("--yes", *UNTRIED),
         {"build.sh": BUILD},
     ),
     Task(
@@ -229,9 +235,9 @@ TASKS = (
         "Refuse a call with a reason",
         [call("bash", command="git push origin main"), "I run the tests first."],
         refuse_with_a_reason,
-        ("--trial", "off"),
+        UNTRIED,
     ),
-    Task("Stop", [call("bash", command="sh build.sh")], stop, ("--yes",), {"build.sh": BUILD}),
+    Task("Stop", [call("bash", command="sh build.sh")], stop, ("--yes", *UNTRIED), {"build.sh": BUILD}),
     Task(
         "Steer the agent",
         [
@@ -240,14 +246,14 @@ TASKS = (
             "Die Notizen sind da.",
         ],
         steer,
-        ("--yes",),
+        ("--yes", *UNTRIED),
         {"build.sh": BUILD},
     ),
     Task(
         "Resume what was stopped",
         [call("bash", command="sh build.sh"), "The build was stopped before it ended. Shall I try again?"],
         resume,
-        ("--yes",),
+        ("--yes", *UNTRIED),
         {"build.sh": BUILD},
     ),
     Task("Change the model", ["Hello."], change_the_model, (), {"other.json": '["I am the other model."]'}),
@@ -260,13 +266,14 @@ TASKS = (
         "Show a shortened output",
         [call("bash", command="for i in $(seq 214); do echo test $i passed; done"), "All 214 tests pass."],
         expand,
-        ("--yes",),
+        ("--yes", *UNTRIED),
     ),
 )
 
 
-def record(task: Task, columns: int) -> list[str]:
-    """Returns what the person did and saw, as Markdown."""
+def record(number: int, columns: int) -> list[str]:
+    """Returns what the person did and saw in a task, as Markdown."""
+    task = TASKS[number]
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory, "project")
         folder.mkdir()
@@ -279,12 +286,15 @@ def record(task: Task, columns: int) -> list[str]:
 
 def main() -> None:
     parts = [INTRODUCTION.rstrip()]
-    for number, task in enumerate(TASKS, 1):
-        parts.append(f"## {number}. {task.title}")
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        windows = [(number, columns) for number in range(len(TASKS)) for columns in WIDTHS]
+        recorded = dict(zip(windows, pool.map(lambda window: record(*window), windows), strict=True))
+    for number, task in enumerate(TASKS):
+        parts.append(f"## {number + 1}. {task.title}")
         for columns in WIDTHS:
-            parts += [f"### {task.title}: {columns} columns", *record(task, columns)]
-        print(f"{number}. {task.title}")
+            parts += [f"### {task.title}: {columns} columns", *recorded[number, columns]]
     PAGE.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    print(f"{PAGE.name}: {len(TASKS)} tasks")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from scripts.ansi_svg import Frame, Style, animate, draw_lines, draw_svg, read_screen
+from scripts.terminal_tasks import TASKS
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 LARGEST = 1_000_000  # bytes of an animation
@@ -60,6 +61,20 @@ def test_a_style_ends_where_the_terminal_ends_it():
     assert line[0][1] == Style(colour="#56d4dd", bold=True)
     assert line[5][1] == Style(colour="#56d4dd")
     assert line[-1][1] == Style()
+
+
+def test_the_ten_tasks_at_a_terminal_are_shown_at_both_widths_and_fit():
+    page = (IMAGES.parent / "terminal-tasks.md").read_text()
+    titles = [task.title for task in TASKS]
+    assert re.findall(r"^## \d+\. (.+)$", page, re.MULTILINE) == titles
+    assert len(titles) == 10
+    for title in titles:
+        for columns in (80, 120):
+            played = re.split(r"^##", page.partition(f"### {title}: {columns} columns\n")[2], flags=re.MULTILINE)[0]
+            screens = re.findall(r"```text\n(.*?)\n```", played, re.DOTALL)
+            assert screens
+            assert all(len(line) <= columns for screen in screens for line in screen.splitlines())
+    assert not re.search(r"/(?:tmp|root|usr|work|var|Users)\b", page)
 
 
 def test_the_sheets_show_every_page_of_the_console_in_small():
