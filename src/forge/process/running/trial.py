@@ -184,7 +184,7 @@ def _explain_uncopied(path: str) -> str:
     kind = stat.S_IFMT(status.st_mode)
     if kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK):
         return f"{path} is a FIFO, a socket or a device"
-    if os.geteuid() == 0:
+    if _is_real_root():
         return ""
     if _is_of_another(path):
         return f"{path} has another owner or group"
