@@ -179,7 +179,7 @@ def test_what_is_remembered_is_bounded(monkeypatch):
     for number in range(1_000):
         estimate_message(Message("user", f"{number}" * 400))
     estimate_message(Message("user", "x" * 200_000))
-    assert sum(len(known[0].text) for known in tokens._known.values()) <= 100_000
+    assert sum(len(known[0].text) for known in tokens._counted._known.values()) <= 100_000
 
 
 def test_the_cost_of_a_text_is_bounded():

@@ -31,7 +31,7 @@ async def read(text: str) -> WebPage:
 
 
 def waiting() -> _Spare:
-    return spare_program._spares[asyncio.get_running_loop()]
+    return spare_program._spares.waiting[asyncio.get_running_loop()]
 
 
 def is_gone(pid: int, seconds: float = 60.0) -> bool:
@@ -74,7 +74,7 @@ async def test_one_that_was_killed_meanwhile_is_not_used():
 async def test_many_pages_at_once_leave_one_program_waiting():
     pages = await asyncio.gather(*(read(str(number)) for number in range(5)))
     assert [page.text for page in pages] == ["0", "1", "2", "3", "4"]
-    assert len([one for one in spare_program._spares if not one.is_closed()]) == 1
+    assert len([one for one in spare_program._spares.waiting if not one.is_closed()]) == 1
 
 
 async def test_nobody_took_it_in_time():
@@ -83,11 +83,10 @@ async def test_nobody_took_it_in_time():
     assert spare.timer is not None
     assert 0 < spare.timer.when() - asyncio.get_running_loop().time() <= 30
     spare._expire()  # what the timer does
-    assert spare.ending is not None
-    await spare.ending
+    await asyncio.gather(*spare_program._spares.ending)
     assert spare.program is not None
     assert not spare.program.is_running
-    assert asyncio.get_running_loop() not in spare_program._spares
+    assert asyncio.get_running_loop() not in spare_program._spares.waiting
     assert await read("two") == WebPage("", "two")
 
 

@@ -199,9 +199,8 @@ def _runs(classes: bytes, members: bytes) -> int:
 
 def estimate_message(message: Message, weights: Weights = GENERAL) -> int:
     """Estimates a whole message: text, calls, attachments, and data that its provider wants to see again."""
-    known = _known.get(id(message))
-    if known is not None and known[0] is message and known[2] is weights:
-        return known[1]
+    if (known := _counted.find(message, weights)) is not None:
+        return known
     tokens = MESSAGE + estimate(message.text, weights)
     for call in message.tool_calls:
         arguments = call.arguments if isinstance(call.arguments, str) else _json(call.arguments)
@@ -211,7 +210,7 @@ def estimate_message(message: Message, weights: Weights = GENERAL) -> int:
         tokens += IMAGE if attachment.media_type.startswith("image/") else estimate(text, weights) + ATTACHED
     if message.extra and message.role == "assistant":  # of other messages nothing is sent
         tokens += estimate(_json(message.extra), weights)
-    _remember(message, tokens, weights)
+    _counted.add(message, weights, tokens)
     return tokens
 
 
@@ -263,19 +262,28 @@ class TokenTally:
         return estimate_messages(messages, self._weights)
 
 
-_known: dict[int, tuple[Message, int, Weights]] = {}  # by identity: a message cannot be hashed, nor referred to weakly
-_held = 0
+class _CountedMessages:
+    """Remembers the tokens of messages, by identity: a message cannot be hashed, nor referred to weakly."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Message, Weights, int]] = {}
+        self._size = 0  # characters and bytes of the messages
+
+    def find(self, message: Message, weights: Weights) -> int | None:
+        known = self._known.get(id(message))
+        return known[2] if known is not None and known[0] is message and known[1] is weights else None
+
+    def add(self, message: Message, weights: Weights, tokens: int) -> None:
+        size = len(message.text) + sum(len(one.data) for one in message.attachments) + 500
+        if self._size + size > REMEMBERED:
+            self._known.clear()
+            self._size = 0
+        if size <= REMEMBERED:
+            self._known[id(message)] = (message, weights, tokens)
+            self._size += size
 
 
-def _remember(message: Message, tokens: int, weights: Weights) -> None:
-    global _held
-    size = len(message.text) + sum(len(one.data) for one in message.attachments) + 500
-    if _held + size > REMEMBERED:
-        _known.clear()
-        _held = 0
-    if size <= REMEMBERED:
-        _known[id(message)] = (message, tokens, weights)
-        _held += size
+_counted = _CountedMessages()
 
 
 def _json(value: Mapping[str, Any]) -> str:

@@ -21,9 +21,10 @@ from urllib.parse import parse_qs
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from forge.network.asgi import drain_body, read_body
+
 MAX_BODY = 1_000_000  # bytes
 PATIENCE = 10.0  # seconds for a body to arrive
-MOST_DRAINED = 256 * 1024  # bytes of a body that is refused anyway
 LONGEST_PATH = 4_000
 
 POLICY = (
@@ -89,7 +90,7 @@ class ConsoleGuard:
         request = _Request(scope)
         send_with_headers = _add_headers(send, APP_HEADERS if request.path.startswith(APPS) else HEADERS)
         if (refusal := self._refusal(request)) is not None:
-            await _drain(receive)
+            await drain_body(receive)
             await _refuse(send_with_headers, refusal, request)
         elif request.path == ENTER:
             await self._enter(request, send_with_headers)
@@ -174,7 +175,7 @@ class ConsoleGuard:
     async def _change(self, request: _Request, receive: Receive, send: Send) -> None:
         try:
             async with asyncio.timeout(PATIENCE):
-                body = await _read_body(receive)
+                body = await read_body(receive, MAX_BODY)
         except TimeoutError:
             await _refuse(send, (408, "the request did not arrive in time", "timeout", "Try again."), request)
             return
@@ -237,34 +238,6 @@ def _add_headers(send: Send, added: Mapping[str, str]) -> Send:
         await send(message)
 
     return send_with_headers
-
-
-async def _read_body(receive: Receive) -> bytes | None:
-    """Reads the body; None if it is too long. A client that disconnects sends an empty one."""
-    body: bytes = b""
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return b""
-        body += message.get("body", b"")
-        if len(body) > MAX_BODY:
-            return None
-        if not message.get("more_body", False):
-            return body
-
-
-async def _drain(receive: Receive) -> None:
-    """Reads a short body that is not used, because an unread body breaks the connection and loses the answer."""
-    left = MOST_DRAINED
-    try:
-        async with asyncio.timeout(1.0):
-            while left > 0:
-                message = await receive()
-                left -= len(message.get("body", b"")) or 1
-                if message["type"] != "http.request" or not message.get("more_body", False):
-                    return
-    except TimeoutError:
-        return
 
 
 async def _refuse(send: Send, refusal: Refusal, request: _Request) -> None:

@@ -6,7 +6,7 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count, islice
+from itertools import islice
 from os import urandom
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -16,8 +16,6 @@ from forge.core.result import Attachment
 
 Role = Literal["system", "user", "assistant", "tool"]
 
-_prefix = f"call_{urandom(5).hex()}_"
-_numbers = count(1)
 SENT = "sent"  # in `Message.extra`: a person sent it while the run was in progress
 BACKGROUND = "background"  # in `Message.extra`: the id of the call whose background work the message reports
 SUMMARY_HEADING = "[Summary of the conversation so far, in place of its older messages]"
@@ -27,7 +25,7 @@ FOUND = "found_tools"  # in `Message.extra` of a search's result: the hidden too
 
 
 def _new_id() -> str:
-    return f"{_prefix}{next(_numbers)}"
+    return f"call_{urandom(10).hex()}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,9 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import wraps
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypedDict, TypeVar, get_args
+from weakref import WeakKeyDictionary
 
 from forge.core.errors import DefinitionError
 from forge.core.extras import EXTRAS
@@ -359,6 +361,19 @@ def _member(who: str, field: str, kind: type[StrEnum], value: Any) -> Any:
     except ValueError:
         known = ", ".join(f'"{one}"' for one in kind)
         raise DefinitionError(f"{who}: unknown value {value!r} in {field}; known: {known}") from None
+
+
+def once_for_each_spec(build: Callable[[ToolSpec], T]) -> Callable[[ToolSpec], T]:
+    """Makes a function keep what it built for a spec, as long as the spec lives."""
+    built: WeakKeyDictionary[ToolSpec, T] = WeakKeyDictionary()
+
+    @wraps(build)
+    def find(spec: ToolSpec) -> T:
+        if spec not in built:
+            built[spec] = build(spec)
+        return built[spec]
+
+    return find
 
 
 def is_name(name: object) -> bool:

@@ -85,9 +85,9 @@ from forge.doors.acp_updates import (
     text_chunk,
 )
 from forge.doors.open_session import COMMANDS, OpenSession, open_session
-from forge.mcp.server.first_answer import own_streams
 from forge.models.vendors import default_model
 from forge.permissions.questions import Answer, Approver, PermissionRequest
+from forge.process.running.standard_streams import own_streams
 from forge.project.project import Project, RunOptions
 from forge.project.runs.sessions import session_store
 from forge.project.version import version

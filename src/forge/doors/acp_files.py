@@ -9,8 +9,7 @@ editor that does not answer is an error of the call, never a reason to use older
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
-from contextvars import ContextVar
+from collections.abc import Awaitable
 from typing import Protocol, TypeVar
 
 from forge.core.context import ToolContext
@@ -21,7 +20,7 @@ from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.permissions.targets import targets_of
 from forge.workspace.paths import Location, PathValidator, quote_path
-from forge.workspace.paths.open import open_file, show_unsaved, status_of
+from forge.workspace.paths.open import UnsavedText, list_unsaved, open_file, show_unsaved, status_of
 from forge.workspace.text import DecodedText, decode
 
 TOOLS = frozenset({"file_read", "file_edit", "file_write", "file_create", "file_patch"})
@@ -43,16 +42,7 @@ class EditorFiles(Protocol):
     def can_write(self) -> bool: ...
 
 
-class _Buffer:
-    """The unsaved text of one file."""
-
-    def __init__(self, location: Location, text: str, content: bytes, style: DecodedText) -> None:
-        self.location, self.text, self.content, self.style = location, text, content, style
-
-
 T = TypeVar("T")
-
-_buffers: ContextVar[Mapping[str, _Buffer] | None] = ContextVar("buffers", default=None)
 
 
 def add_editor(steps: tuple[Step, ...], editor: EditorFiles) -> tuple[Step, ...]:
@@ -73,19 +63,11 @@ class ShowUnsaved(StepObject):
         return _is_file_tool(spec)
 
     async def __call__(self, ctx: ToolContext, proceed: Next) -> ToolResult:
-        found = {}
-        for location in _find_files(ctx):
-            buffer = await self._find(location)
-            if buffer is not None:
-                found[str(location.path)] = buffer
-        token = _buffers.set(found)
-        try:
-            with show_unsaved({path: one.content for path, one in found.items()}):
-                return await proceed(ctx)
-        finally:
-            _buffers.reset(token)
+        found = [one for location in _find_files(ctx) if (one := await self._find(location)) is not None]
+        with show_unsaved(found):
+            return await proceed(ctx)
 
-    async def _find(self, location: Location) -> _Buffer | None:
+    async def _find(self, location: Location) -> UnsavedText | None:
         """Returns the text of the editor if it differs from the file."""
         status = status_of(location)
         if status is None or status.st_size > LARGEST:
@@ -98,7 +80,7 @@ class ShowUnsaved(StepObject):
         if text is None or _is_same(text, saved.text):
             return None
         text = _use_line_ends(text, saved.text)
-        return _Buffer(location, text, saved.encode_whole(text), saved)
+        return UnsavedText(location, text, saved.encode_whole(text))
 
 
 class SaveFirst(StepObject):
@@ -113,11 +95,10 @@ class SaveFirst(StepObject):
         return _is_file_tool(spec) and Permission.WRITE in spec.permissions
 
     async def __call__(self, ctx: ToolContext, proceed: Next) -> ToolResult:
-        found = _buffers.get() or {}
-        for one in found.values():
+        for one in list_unsaved():
             await self._save(one)
         before = await in_thread(lambda: {one: _read_or_none(one) for one in _find_files(ctx)})
-        with show_unsaved({}):  # the file has it now
+        with show_unsaved(()):  # the file has it now
             result = await proceed(ctx)
         if result.failure is None and self._editor.can_write:
             for location, text in before.items():
@@ -125,7 +106,7 @@ class SaveFirst(StepObject):
                     await self._show(location, text)
         return result
 
-    async def _save(self, one: _Buffer) -> None:
+    async def _save(self, one: UnsavedText) -> None:
         path, doing = str(one.location.path), f"changing {quote_path(one.location.shown)}"
         if not self._editor.can_write:
             problem = f"{doing}: the file has changes in the editor that are not saved"
@@ -167,7 +148,7 @@ def _find_files(ctx: ToolContext) -> list[Location]:
 
 
 def _read(location: Location) -> DecodedText:
-    with show_unsaved({}), open(open_file(location), "rb") as file:
+    with show_unsaved(()), open(open_file(location), "rb") as file:
         return decode(file.read(LARGEST + 1))
 
 

@@ -29,14 +29,13 @@ from acp.schema import (
 )
 
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
-from forge.core.execution.threads import in_thread
 from forge.core.messages import Message
 from forge.core.plain_values import visible
 from forge.core.provider import NotSetUp
 from forge.core.result import Attachment, recognise_any, recognise_file
 from forge.doors.open_session import OpenSession
-from forge.mcp.server.first_answer import await_readable, wake
 from forge.models.vendors import setup_advice
+from forge.process.running.standard_streams import InputLines, await_writable
 from forge.project.config.sources import McpEntry
 from forge.project.runs.sessions import session_store
 from forge.workspace.reading import read_attachments
@@ -46,7 +45,6 @@ MOST_LINE = 48 * 1024 * 1024  # bytes of one message: 20 MB of images, as base64
 MOST_REQUESTS = 100  # of the editor that wait for their answer
 MOST_SERVERS = 50  # MCP servers of one session
 MOST_BLOCKS = 1_000  # parts of one prompt
-PIECE = 256 * 1024  # bytes
 UNROUTED = frozenset({"session/delete"})  # the SDK has no routes for these methods: they arrive as extensions
 ATOMIC = getattr(select, "PIPE_BUF", 512)  # bytes that a writable pipe accepts without blocking
 
@@ -58,11 +56,7 @@ class LineTransport:
     """
 
     def __init__(self, given: int, taken: int) -> None:
-        self._given, self._taken = given, taken
-        self._lines: list[bytes] = []
-        self._part: list[bytes] = []
-        self._size = 0
-        self._polls = True
+        self._lines, self._taken = InputLines(given, MOST_LINE), taken
         self._requests: dict[int | str | None, int] = {}  # of the editor that have no answer yet
         self._turn = asyncio.Lock()
         self._writing: set[asyncio.Task[None]] = set()
@@ -71,16 +65,13 @@ class LineTransport:
 
     async def receive(self) -> dict[str, Any] | None:
         while True:
-            while not self._lines:
-                self._reading = asyncio.current_task()
-                try:
-                    piece = b"" if self._is_closed else await self._read()
-                finally:
-                    self._reading = None
-                if not piece:
-                    return None
-                self._split(piece)
-            line = self._lines.pop(0)
+            self._reading = asyncio.current_task()
+            try:
+                line = None if self._is_closed else await self._lines.next()
+            finally:
+                self._reading = None
+            if line is None:
+                return None
             if len(line) > MOST_LINE:
                 await self._complain(-32600, f"A message may have at most {MOST_LINE:,} bytes.")
                 continue
@@ -144,30 +135,6 @@ class LineTransport:
         if not writing.cancelled():
             writing.exception()  # the sender received it, or is gone
 
-    async def _read(self) -> bytes:
-        if self._polls:
-            try:
-                await await_readable(self._given)
-                return os.read(self._given, PIECE)
-            except PermissionError:  # a file or the null device: the system cannot poll it
-                self._polls = False
-        piece: bytes = await in_thread(lambda: os.read(self._given, PIECE))
-        return piece
-
-    def _split(self, piece: bytes) -> None:
-        *ended, rest = piece.split(b"\n")
-        for line in ended:
-            self._buffer(line)
-            self._lines.append(b"".join(self._part))
-            self._part, self._size = [], 0
-        self._buffer(rest)
-
-    def _buffer(self, part: bytes) -> None:
-        """Buffers a part of a line; of a line that is too long, just enough to notice."""
-        if part and self._size <= MOST_LINE:
-            self._part.append(part)
-            self._size += len(part)
-
     async def _write(self, line: bytes) -> None:
         view = memoryview(line)
         async with self._turn:
@@ -176,21 +143,11 @@ class LineTransport:
                     if self._is_closed:
                         raise ConnectionError("the connection is closed")
                     if not select.select([], [self._taken], [], 0)[1]:
-                        await _await_writable(self._taken)
+                        await await_writable(self._taken)
                     view = view[os.write(self._taken, view[:ATOMIC]) :]
             except OSError as error:  # the editor is gone
                 self._is_closed = True
                 raise ConnectionError(f"writing to the editor: {error}") from None
-
-
-async def _await_writable(file: int) -> None:
-    loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-    loop.add_writer(file, wake, ready)
-    try:
-        await ready
-    finally:
-        loop.remove_writer(file)
 
 
 # Errors.

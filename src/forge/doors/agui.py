@@ -42,6 +42,7 @@ from forge.doors.agui_events import (
     snapshot,
     usage_of,
 )
+from forge.network.asgi import read_body, send_until_disconnect
 from forge.network.request_guard import RequestGuard
 from forge.permissions.questions import Answer, PermissionRequest, ask_approver
 from forge.project.project import Project
@@ -266,7 +267,10 @@ class AguiApp:
             hint = "Send a RunAgentInput with the Content-Type application/json."
             await _refuse(send, 415, "reading a request: it is not JSON", hint)
             return
-        body = await _read_body(receive)
+        body = None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(BODY):
+                body = await read_body(receive, MAX_BODY)
         if body is None:
             hint = "Send only the new messages: the history is stored here."
             await _refuse(send, 413, f"reading a request: it may have {MAX_BODY:,} bytes, in {BODY:g} s", hint)
@@ -283,17 +287,7 @@ class AguiApp:
 
     async def _stream(self, given: agui.RunAgentInput, name: str, receive: Receive, send: Send) -> None:
         """Sends the events until the end, or until the front end leaves: then its run is cancelled."""
-        sending = asyncio.ensure_future(self._send(given, name, send))
-        leaving = asyncio.ensure_future(_wait_for_disconnect(receive))
-        try:
-            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (sending, leaving):
-                task.cancel()
-            await asyncio.wait({sending, leaving})
-        error = None if sending.cancelled() else sending.exception()
-        if error is not None and not isinstance(error, TimeoutError | OSError):  # these mean: the reader is gone
-            raise error
+        await send_until_disconnect(receive, self._send(given, name, send))
 
     async def _send(self, given: agui.RunAgentInput, name: str, send: Send) -> None:
         headers = [
@@ -794,29 +788,6 @@ def _explain(error: Exception) -> str:
 def _route(scope: Request) -> str:
     path, root = str(scope["path"]), str(scope.get("root_path", ""))
     return path[len(root) :] if root and path.startswith(root) else path
-
-
-async def _read_body(receive: Receive) -> bytes | None:
-    """Returns the body; None where it is too long or too slow."""
-    body = bytearray()
-    try:
-        async with asyncio.timeout(BODY):
-            while True:
-                message = await receive()
-                if message["type"] != "http.request":
-                    return b""
-                body += message.get("body", b"")
-                if len(body) > MAX_BODY:
-                    return None
-                if not message.get("more_body", False):
-                    return bytes(body)
-    except TimeoutError:
-        return None
-
-
-async def _wait_for_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _refuse(send: Send, status: int, problem: str, hint: str) -> None:

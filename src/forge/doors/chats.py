@@ -36,6 +36,7 @@ from forge.core.untrusted import clean, one_line
 from forge.doors.chat_runs import LOOK, ChatRuns, open_runs
 from forge.doors.inbox import Inbox, StoredMessage
 from forge.doors.open_session import COMMANDS, OpenSession, open_session
+from forge.network.asgi import read_body
 from forge.permissions.questions import Answer, PermissionRequest, request_text, required_names
 from forge.project.assemble.access import project_scope
 from forge.project.assemble.services import build_channel
@@ -977,16 +978,9 @@ async def _answer_request(
         return 404, b"there is no such channel"
     if scope["method"] != "POST":
         return 405, b"only POST is taken"
-    body = b""
-    while True:
-        part = await receive()
-        if part["type"] != "http.request":
-            return 400, b"the request is not complete"
-        body += part.get("body", b"")
-        if len(body) > LARGEST_REQUEST:
-            return 413, b"the request is too large"
-        if not part.get("more_body"):
-            break
+    body = await read_body(receive, LARGEST_REQUEST)
+    if body is None:
+        return 413, b"the request is too large"
     headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
     assert isinstance(door.channel, TakesRequests)
     try:

@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Literal, NamedTuple, NoReturn, get_args
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.execution.isolated_context import register_variable
 from forge.network.address import (
     METADATA_NAMES,
     Address,
@@ -200,7 +199,6 @@ class CredentialEgress(Egress):
 
 
 _current: ContextVar[Egress] = ContextVar("forge_egress", default=Egress())  # noqa: B039 - frozen
-register_variable(__name__, _current)
 
 
 @contextmanager

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import hmac
 import ipaddress
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
+from forge.network.asgi import drain_body
+
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Send
     from starlette.types import Scope as Request
 
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - a person may choose to listen on these
-MOST_DRAINED = 64 * 1024  # bytes of a refused body
-DRAINING = 1.0  # seconds to read a refused body
 
 Refusal = tuple[int, str, str]  # status, message, challenge
 
@@ -60,7 +58,7 @@ class RequestGuard:
             if refusal is None:
                 await self.inside(scope, receive, send)
             else:
-                await _drain(receive)
+                await drain_body(receive)
                 await _refuse(send, *refusal)
 
     def _check_host(self, found: dict[bytes, list[bytes]]) -> Refusal | None:
@@ -85,18 +83,6 @@ class RequestGuard:
 
     def _is_ours(self, host: str) -> bool:
         return host == "localhost" or host in self.hosts or _is_loopback(host)
-
-
-async def _drain(receive: Receive) -> None:
-    """Reads a short body: with an unread body the connection breaks and the answer is lost."""
-    left = MOST_DRAINED
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(DRAINING):
-            while left > 0:
-                message = await receive()
-                left -= len(message.get("body", b"")) or 1
-                if message["type"] != "http.request" or not message.get("more_body", False):
-                    return
 
 
 def _host_of(header: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections import OrderedDict, deque
+from functools import partial
 from typing import Any, cast
 
 from forge.core.context import ToolContext
@@ -254,6 +255,8 @@ class Isolate(StepObject):
         return spec.isolate
 
     async def __call__(self, ctx: ToolContext, proceed: Next) -> ToolResult:
-        from forge.process.running.isolated import run_isolated  # only where it is asked for
+        from forge.network.egress import Egress, use_egress  # only where it is asked for
+        from forge.process.running.isolated import run_isolated
 
-        return await run_isolated(cast(Tool, ctx.tool), ctx.arguments, ctx)
+        egress = partial(use_egress, Egress.current())  # its rules hold there, too
+        return await run_isolated(cast(Tool, ctx.tool), ctx.arguments, ctx, egress)

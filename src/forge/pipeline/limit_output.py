@@ -7,8 +7,8 @@ import logging
 import os
 import re
 from base64 import b64decode
-from collections import OrderedDict
 from collections.abc import Coroutine, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -268,22 +268,17 @@ def _store_whole(ctx: ToolContext, text: str | StoredText) -> tuple[str, str]:
     return f'{what} in "{path}": read it from there, or ask for a smaller part', path
 
 
-_shared: OrderedDict[str, int] = OrderedDict()  # the bytes that are in each shared file
-
-
 def _store_shared(ctx: ToolContext, text: StoredText) -> str:
     """Stores the output of a job in the one file of that job, over its older state. Raises `OSError`."""
     folder = state_directory(ctx.scope.workspace, "spill")
     path = folder / f"{re.sub(r'[^A-Za-z0-9_-]', '_', text.name)}{'.bin' if text.is_binary else '.txt'}"
     is_at_limit = text.stored_bytes < text.total_bytes
-    if is_at_limit and _shared.get(str(path)) == text.stored_bytes and path.exists():
-        return str(path)  # past the limit, an endless output stays the same
+    with suppress(FileNotFoundError):
+        if is_at_limit and path.stat().st_size == text.stored_bytes:
+            return str(path)  # past the limit, an endless output stays the same
     new = folder / f"{path.stem}-{os.urandom(4).hex()}.new"
     write_private(new, text.pieces())
     os.replace(new, path)
-    _shared[str(path)] = text.stored_bytes
-    if len(_shared) > MOST_SPILLS:
-        _shared.popitem(last=False)
     keep_newest(folder, MOST_SPILLS, MOST_SPILLED)
     return str(path)
 

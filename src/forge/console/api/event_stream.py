@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from forge.console.api.requests import json_response
 from forge.console.event_hub import Hub, Listener, Notice
+from forge.network.asgi import send_until_disconnect
 
 MOST_STREAMS = 200
 BEAT = 15.0  # seconds between two signs of life
@@ -48,20 +49,7 @@ class Stream:
 
     async def _serve(self, receive: Receive, send: Send, after: int | None) -> None:
         headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
-        sending = asyncio.ensure_future(self._send(send, headers, after))
-        leaving = asyncio.ensure_future(_wait_for_disconnect(receive))
-        try:
-            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (sending, leaving):
-                task.cancel()
-            await asyncio.wait({sending, leaving})
-        if (
-            not sending.cancelled()
-            and (error := sending.exception()) is not None
-            and not isinstance(error, TimeoutError)
-        ):
-            raise error
+        await send_until_disconnect(receive, self._send(send, headers, after))
 
     async def _send(self, send: Send, headers: list[tuple[bytes, bytes]], after: int | None) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -121,8 +109,3 @@ def _gap(after: int, now: int) -> str:
 def _after(request: Request) -> int | None:
     given: Any = request.headers.get("last-event-id") or request.query_params.get("after") or ""
     return int(given) if given.isdecimal() and len(given) < 19 else None
-
-
-async def _wait_for_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

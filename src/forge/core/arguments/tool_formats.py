@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from forge.core.arguments.old_drafts import NAMED_KEYWORDS, modernise_schema
 from forge.core.arguments.outline import find_reference, flatten_schema, is_flat
-from forge.core.spec import JsonSchema, ToolSpec
+from forge.core.spec import JsonSchema, ToolSpec, once_for_each_spec
 
 _NOT_STRICT = {
     "default",
@@ -82,23 +81,21 @@ DIALECTS: Mapping[str, Callable[[ToolSpec], dict[str, Any]]] = {
 }
 
 
-# providers ask for all definitions again whenever a tool is added
-_parameters_shown: WeakKeyDictionary[ToolSpec, dict[str, Any]] = WeakKeyDictionary()
-
-
 class _DoesNotFit(Exception):
     pass
 
 
 def _parameters(spec: ToolSpec) -> dict[str, Any]:
+    return dict(_make_parameters(spec))
+
+
+@once_for_each_spec  # providers ask for all definitions again whenever a tool is added
+def _make_parameters(spec: ToolSpec) -> dict[str, Any]:
     """Returns one flat object schema, since providers refuse `oneOf`, `$ref` and the like at the root."""
-    if spec not in _parameters_shown:
-        schema = modernise_schema(spec.parameters)
-        if schema is not spec.parameters:
-            schema = {key: value for key, value in schema.items() if key != "$schema"}  # of the older draft
-        short = _shorten(_inline_references(flatten_schema(schema)))
-        _parameters_shown[spec] = {"type": "object", "properties": {}, **short}
-    return dict(_parameters_shown[spec])
+    schema = modernise_schema(spec.parameters)
+    if schema is not spec.parameters:
+        schema = {key: value for key, value in schema.items() if key != "$schema"}  # of the older draft
+    return {"type": "object", "properties": {}, **_shorten(_inline_references(flatten_schema(schema)))}
 
 
 def _shorten(schema: Any, *, is_schema: bool = True) -> Any:

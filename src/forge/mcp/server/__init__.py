@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from forge.core.client import CallClient
 from forge.core.extras import check_extra
 from forge.mcp.server.auth_settings import ResourceAuth
-from forge.mcp.server.first_answer import answer_first, own_streams
+from forge.mcp.server.first_answer import answer_first
 from forge.permissions.questions import Answer, Approver, PermissionRequest, ask_approver, nobody, request_text
+from forge.process.running.standard_streams import own_streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable

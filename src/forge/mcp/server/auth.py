@@ -23,6 +23,7 @@ from forge.core.untrusted import one_line
 from forge.mcp.guarded_http import GuardedTransport, make_client
 from forge.mcp.server.auth_settings import WELL_KNOWN, ResourceAuth
 from forge.network.address import read_url
+from forge.network.asgi import read_body
 from forge.network.egress import Egress
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class ResourceGuard:
         user = request.get("user")
         if not self.settings.scopes or request["method"] != "POST" or not isinstance(user, AuthenticatedUser):
             return None, receive
-        body = await _read_body(receive, self._most)
+        body = await read_body(receive, self._most)
         try:
             message = json.loads(body) if body is not None else None
         except (ValueError, RecursionError):
@@ -146,20 +147,6 @@ def _describe(token: str, grant: TokenGrant, resource: str) -> AccessToken:
         subject=grant.subject,
         claims={"iss": grant.issuer},
     )
-
-
-async def _read_body(receive: Receive, most: int) -> bytes | None:
-    """Reads the whole body; None if it is too long or the client left."""
-    body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return None
-        body += message.get("body", b"")
-        if len(body) > most:
-            return None
-        if not message.get("more_body", False):
-            return bytes(body)
 
 
 def _replace_length(request: Request, body: bytes) -> bytes:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import fcntl
 import json
 import os
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+from forge.process.running.standard_streams import await_readable
 
 TASKS = "io.modelcontextprotocol/tasks"  # the extension
 INSTRUCTIONS = (
@@ -102,40 +99,3 @@ def _describe() -> dict[str, Any]:
 def _is_client(info: Any, capabilities: Any) -> bool:
     has_names = isinstance(info, dict) and all(isinstance(info.get(key), str) for key in ("name", "version"))
     return has_names and isinstance(capabilities, dict)
-
-
-# --- Reserves the standard streams for the protocol, and waits for input; needs no part of the SDK.
-
-
-@contextmanager
-def own_streams() -> Iterator[tuple[int, int]]:
-    """Yields the input and the output. Other writes to the standard output go to the standard error."""
-    given, taken = (fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 3) for number in (0, 1))
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.dup2(2, 1)
-    os.close(nothing)
-    try:
-        yield given, taken
-    finally:
-        with contextlib.suppress(OSError):
-            sys.stdout.flush()  # what was printed and not written yet
-        with contextlib.suppress(OSError):
-            os.dup2(given, 0)
-            os.dup2(taken, 1)
-
-
-async def await_readable(file: int) -> None:
-    """Waits for input. Raises `PermissionError` if the system cannot poll the file."""
-    loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-    loop.add_reader(file, wake, ready)
-    try:
-        await ready
-    finally:
-        loop.remove_reader(file)
-
-
-def wake(ready: asyncio.Future[None]) -> None:
-    if not ready.done():
-        ready.set_result(None)

@@ -8,13 +8,12 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
-from weakref import WeakKeyDictionary
 
 import jsonschema_rs
 
 from forge.core.plain_values import plain, sendable, text_of
 from forge.core.result import DONE, RESULT, Attachment, ToolResult
-from forge.core.spec import Permission, ToolSpec
+from forge.core.spec import Permission, ToolSpec, once_for_each_spec
 
 MAX_STRUCTURED = 1024 * 1024  # bytes of `data` as JSON; a larger one is left out
 MAX_ATTACHED = 32 * 1024 * 1024  # bytes of all attachments of a result
@@ -173,17 +172,9 @@ class OutputShape:
         return bool(self._validator.is_valid(found))
 
 
-_shapes: WeakKeyDictionary[ToolSpec, OutputShape | None] = WeakKeyDictionary()
-
-
+@once_for_each_spec
 def shape_of(spec: ToolSpec) -> OutputShape | None:
-    """Returns the shape of a tool's data, built once; None if the tool does not declare it, or returns text."""
-    if spec not in _shapes:
-        _shapes[spec] = _make_shape(spec)
-    return _shapes[spec]
-
-
-def _make_shape(spec: ToolSpec) -> OutputShape | None:
+    """Returns the shape of a tool's data; None if the tool does not declare it, or returns text."""
     returns = spec.returns
     if returns is None:
         return None

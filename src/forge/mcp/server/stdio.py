@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import select
-from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -24,8 +23,9 @@ from mcp_types.jsonrpc import (
 from pydantic import ValidationError
 
 from forge.core.execution.threads import in_thread
-from forge.mcp.server.first_answer import FirstAnswer, await_readable
+from forge.mcp.server.first_answer import FirstAnswer
 from forge.mcp.server.handlers import make_server
+from forge.process.running.standard_streams import InputLines
 
 if TYPE_CHECKING:
     from forge.mcp.server.offer import Offer
@@ -34,7 +34,6 @@ log = logging.getLogger(__name__)
 
 NOTHING_READ = FirstAnswer()
 MAX_LINE = 8 * 1024 * 1024  # bytes of one message to us
-PIECE = 256 * 1024
 ATOMIC = getattr(select, "PIPE_BUF", 512)  # bytes that a writable pipe accepts without blocking
 
 
@@ -54,22 +53,14 @@ class StreamInput:
 
     def __init__(self, file: int, output: StreamOutput, read: bytes = b"") -> None:
         """`read` was read from the file already."""
-        self._file = file
+        self._lines = InputLines(file, MAX_LINE, read)
         self._output = output
-        self._lines: deque[bytes] = deque()
-        self._part: list[bytes] = []
-        self._size = 0
-        self._polls = True
-        self._split_lines(read)
 
     async def receive(self) -> SessionMessage:
         while True:
-            while not self._lines:
-                piece = await self._read()
-                if not piece:
-                    raise anyio.EndOfStream
-                self._split_lines(piece)
-            line = self._lines.popleft()
+            line = await self._lines.next()
+            if line is None:
+                raise anyio.EndOfStream
             if len(line) > MAX_LINE:
                 await self._complain(INVALID_REQUEST, f"A message may have at most {MAX_LINE:,} bytes.")
             elif line.strip():
@@ -77,30 +68,6 @@ class StreamInput:
                     return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
                 except (ValidationError, ValueError, RecursionError):
                     await self._complain(PARSE_ERROR, "The line is not a JSON-RPC message.")
-
-    def _split_lines(self, piece: bytes) -> None:
-        *ended, rest = piece.split(b"\n")
-        for line in ended:
-            self._buffer(line)
-            self._lines.append(b"".join(self._part))
-            self._part, self._size = [], 0
-        self._buffer(rest)
-
-    def _buffer(self, part: bytes) -> None:
-        """Buffers a part of a line; of a line that is too long, just enough to notice."""
-        if part and self._size <= MAX_LINE:
-            self._part.append(part)
-            self._size += len(part)
-
-    async def _read(self) -> bytes:
-        if self._polls:
-            try:
-                await await_readable(self._file)
-                return os.read(self._file, PIECE)
-            except PermissionError:  # a file or the null device: the system cannot poll it
-                self._polls = False
-        piece: bytes = await in_thread(lambda: os.read(self._file, PIECE))
-        return piece
 
     async def _complain(self, code: int, message: str) -> None:
         error = JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=code, message=message))

@@ -12,7 +12,7 @@ import pickle
 import runpy
 import sys
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from io import BytesIO
@@ -23,7 +23,6 @@ from uuid import uuid4
 
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.execution.isolated_context import capture_context
 from forge.core.files import check_held
 from forge.core.messages import render_call
 from forge.core.plain_values import text_of
@@ -36,12 +35,17 @@ from forge.process.running.supervisor import Program, start
 log = logging.getLogger("forge.tools")
 
 LONGEST_LINE = 512 * 1024 * 1024  # bytes of one message from the child
+Around = Callable[[], contextlib.AbstractContextManager[object]]
+
 _STAYS = ("deps", "client", "budget")  # objects of a scope that another process does not get
 
 
-async def run_isolated(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
-    """Starts a fresh interpreter, runs the tool there, and kills all its processes when this coroutine ends."""
-    work = _encode_work(*tool._unwrap(arguments), ctx)
+async def run_isolated(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContext, around: Around) -> ToolResult:
+    """Starts a fresh interpreter, runs the tool there, and kills all its processes when this coroutine ends.
+
+    `around` is entered there, around the call. It must be picklable.
+    """
+    work = _encode_work(*tool._unwrap(arguments), ctx, around)
     async with slots:
         program = start(
             [sys.executable, "-P", "-c", "from forge.process.running.isolated_child import run_child; run_child()"],
@@ -157,7 +161,7 @@ def _unexpected_failure(ctx: ToolContext, message: Mapping[str, Any]) -> ToolRes
     return ToolResult.failed(kind(message["words"]), during=render_call(ctx.call), log_id=log_id)
 
 
-def _encode_work(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContext) -> bytes:
+def _encode_work(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContext, around: Around) -> bytes:
     from pydantic_core import to_json
 
     defaults = tool.argument_defaults()
@@ -165,7 +169,7 @@ def _encode_work(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContext) -> 
     check_held((ctx.scope.workspace, *(root.path for root in ctx.scope.roots)))  # its process gets only their paths
     scope = {name: getattr(ctx.scope, name) for name in Scope.__dataclass_fields__ if name not in _STAYS}
     work = {"name": ctx.call.name, "id": ctx.call.id, "scope": scope, "tool": pack_tool(tool)}
-    work["context"] = pack_values(capture_context())  # such as the egress rules, which must hold there too
+    work["around"] = pack_values(around)
     try:
         return to_json({**work, "arguments": sent})
     except ValueError as error:
@@ -204,14 +208,13 @@ def unpack_tool(shipment: Mapping[str, Any]) -> Tool:
     return made
 
 
-def pack_values(values: Mapping[str, Any]) -> str:
+def pack_values(values: Any) -> str:
     """Encodes plain data, and objects that can be imported there."""
     return b64encode(pickle.dumps(values)).decode()
 
 
-def unpack_values(content: str) -> dict[str, Any]:
-    values: dict[str, Any] = pickle.loads(b64decode(content))  # noqa: S301 - it comes from our own parent process
-    return values
+def unpack_values(content: str) -> Any:
+    return pickle.loads(b64decode(content))  # noqa: S301 - it comes from our own parent process
 
 
 class _Packer(pickle.Pickler):

@@ -17,13 +17,12 @@ from typing import Any, NoReturn
 
 from forge.core.context import ProgramLimits, Root, Scope, ToolContext, Work
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.execution.isolated_context import restore_context
 from forge.core.execution.threads import in_thread
 from forge.core.messages import ToolCall
 from forge.core.plain_values import plain, text_of
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, PermissionName
-from forge.process.running.isolated import unpack_tool, unpack_values
+from forge.process.running.isolated import Around, unpack_tool, unpack_values
 
 _PARENT_DIES = 1  # Linux: PR_SET_PDEATHSIG
 
@@ -106,7 +105,6 @@ async def _serve(channel: _Channel) -> NoReturn:
 
 
 async def _run(work: Mapping[str, Any], channel: _Channel) -> ToolResult:
-    restore_context(unpack_values(work["context"]))
     tool = unpack_tool(work["tool"])
     said = work["scope"]
     roots = tuple(Root(Path(path), writable) for path, writable in said["roots"])
@@ -115,7 +113,9 @@ async def _run(work: Mapping[str, Any], channel: _Channel) -> ToolResult:
     arguments = tool.parse(work["arguments"])
     ctx = _ChildContext(ToolCall(work["name"], work["arguments"], work["id"]), tool, arguments, scope)
     ctx.channel = channel
-    return await tool.invoke(arguments, ctx)
+    around: Around = unpack_values(work["around"])
+    with around():
+        return await tool.invoke(arguments, ctx)
 
 
 def _encode_result(result: ToolResult) -> dict[str, Any]:

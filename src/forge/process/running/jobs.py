@@ -9,6 +9,7 @@ import selectors
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,6 @@ from forge.process.sandbox.layout import CommandLine
 MOST_JOBS = 50  # of one session
 MOST_LOGGED = 10 * 1024 * 1024  # bytes of each, the newest
 _LAST = 4_096  # bytes at the end of a log to search for the sandbox's error
-
-_lock = threading.RLock()
-_jobs: dict[str, Job] = {}
-_numbers: dict[str, int] = {}  # session -> the latest job's
-_pump: _Pump | None = None
 
 
 class Job:
@@ -88,7 +84,7 @@ class Job:
 
         No output begins or ends inside one of the secrets, while more may come.
         """
-        with _lock:
+        with _jobs.lock:
             start = self.looked if since is None else min(since, self.log.total)
             if secrets is not None and since is not None:
                 near, lost = self.log.since(max(start - secrets.longest, 0))
@@ -107,7 +103,7 @@ class Job:
 
         If nothing from `position` on is stored there, it is the log in memory, which has a file of its own.
         """
-        with _lock:
+        with _jobs.lock:
             stored = self.log.whole
             if stored is not None and position < stored.stored_bytes:
                 return stored.snapshot(self.file_name)
@@ -124,7 +120,7 @@ class Job:
         while True:
             loop = asyncio.get_running_loop()
             news: asyncio.Future[None] = loop.create_future()
-            with _lock:
+            with _jobs.lock:
                 if not self.runs or (not for_end and self.log.total > self._seen):
                     return
                 self._waiting.append((loop, news))
@@ -133,12 +129,12 @@ class Job:
             except TimeoutError:
                 return
             finally:
-                with _lock, contextlib.suppress(ValueError):
+                with _jobs.lock, contextlib.suppress(ValueError):
                     self._waiting.remove((loop, news))
 
     async def kill(self) -> bool:
         """Kills the whole process tree; returns False if it had ended before."""
-        with _lock:
+        with _jobs.lock:
             if not self.runs:
                 return False
             self.status = "killed"
@@ -219,30 +215,27 @@ def start_job(
     `confined` is the confined command that `argv` comes from. It is closed when the job has ended; restored files are
     reported in the log.
     """
-    global _pump
-    with _lock:
+    with _jobs.lock:
         _make_room(owner, most_jobs)
         try:
             program = start(argv, cwd=cwd, env=env, reads=bool(stdin), merge=True, limits=limits, leave=True)
         except OSError as error:
             raise ToolError(f"no program can be started now: {error.strerror}", passing=True) from None
-        number = _numbers[owner] = _numbers.get(owner, 0) + 1
+        number = _jobs.numbers[owner] = _jobs.numbers.get(owner, 0) + 1
         job = Job(f"job_{number}", owner, command, program, stdin, most_logged, confined)
-        _jobs[_key(owner, job.id)] = job
-        if _pump is None:
-            _pump = _Pump()
-        _pump.add(job)
+        _jobs.by_name[owner, job.id] = job
+        _jobs.pump.add(job)
     return job
 
 
 def list_jobs(owner: str) -> list[Job]:
-    with _lock:
-        return [job for job in _jobs.values() if job.owner == owner]
+    with _jobs.lock:
+        return [job for job in _jobs.by_name.values() if job.owner == owner]
 
 
 def find_job(owner: str, name: str) -> Job:
-    with _lock:
-        job = _jobs.get(_key(owner, name.strip()))
+    with _jobs.lock:
+        job = _jobs.by_name.get((owner, name.strip()))
         if job is None:
             known = ", ".join(one.id for one in list_jobs(owner))
             there = f"Known jobs: {known}." if known else "Start one with bash and background=true."
@@ -251,21 +244,21 @@ def find_job(owner: str, name: str) -> Job:
 
 
 def _owners() -> list[str]:
-    with _lock:
-        return [job.owner for job in _jobs.values()]
+    with _jobs.lock:
+        return [job.owner for job in _jobs.by_name.values()]
 
 
 @at_session_end(_owners)
 def end_jobs(owner: str = "") -> None:
     """Kills and forgets the jobs of a session; of all sessions without one."""
-    with _lock:
-        for key, job in list(_jobs.items()):
+    with _jobs.lock:
+        for key, job in list(_jobs.by_name.items()):
             if not owner or job.owner == owner:
                 if job.runs:
                     job.status = "killed"
                     job.program.stop()
-                del _jobs[key]
-                _numbers.pop(job.owner, None)
+                del _jobs.by_name[key]
+                _jobs.numbers.pop(job.owner, None)
 
 
 class _Pump(threading.Thread):
@@ -291,7 +284,7 @@ class _Pump(threading.Thread):
                     self._take(self._new.pop(0))
                     continue
                 job, part = key.data
-                with _lock:
+                with _jobs.lock:
                     getattr(self, f"_{part}")(job)
                     job.notify_waiters()
 
@@ -343,11 +336,7 @@ def _make_room(owner: str, most: int) -> None:
         raise ToolError(
             f"{most} jobs are already running", ErrorKind.USER, "End one with bash_kill, or wait for one to end."
         )
-    del _jobs[_key(owner, finished[0].id)]
-
-
-def _key(owner: str, name: str) -> str:
-    return f"{owner}\0{name}"
+    del _jobs.by_name[owner, finished[0].id]
 
 
 def _wake(news: asyncio.Future[None]) -> None:
@@ -355,12 +344,26 @@ def _wake(news: asyncio.Future[None]) -> None:
         news.set_result(None)
 
 
+class _Jobs:
+    """The jobs of this process, and the thread that reads their output."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.by_name: dict[tuple[str, str], Job] = {}  # by session and name
+        self.numbers: dict[str, int] = {}  # by session: the latest job's
+
+    @cached_property
+    def pump(self) -> _Pump:
+        return _Pump()
+
+
+_jobs = _Jobs()
+
+
 def _reset_after_fork() -> None:
     """Forgets the jobs, which belong to the parent process."""
-    global _lock, _pump
-    _lock, _pump = threading.RLock(), None
-    _jobs.clear()
-    _numbers.clear()
+    global _jobs
+    _jobs = _Jobs()
 
 
 os.register_at_fork(after_in_child=_reset_after_fork)

@@ -41,7 +41,6 @@ __all__ = ["ConfinedCommand", "FinishedProgram", "confine", "find_tier", "run", 
 
 NOT_BEGUN = "the trial could not begin, so nothing was run"
 
-_tiers: dict[str | bool, Tier] = {}  # the sandbox of programs in this process, by setting
 _UNKILLABLE = 6.0  # seconds after the kill until we stop waiting for an unkillable process
 _MOST_REFUSED = 5  # hosts that are named
 _ASK_AGAIN = 1.0  # seconds until we look again whether a program still waits for a person
@@ -219,7 +218,7 @@ async def confine(
         return ConfinedCommand(CommandLine(list(argv)))
 
     sandbox = confinement.sandbox
-    tier = await in_thread(lambda: find_tier(sandbox)) if sandbox not in _tiers else _tiers[sandbox]
+    tier: Tier = await in_thread(lambda: find_tier(sandbox))
     if confinement.layers and tier is not Tier.BUBBLEWRAP:
         raise ToolError(
             f"{NOT_BEGUN}: it needs bubblewrap, and the sandbox is {tier}",
@@ -249,11 +248,9 @@ def _without_given(confinement: Confinement, limits: Resources | None) -> Confin
 
 def find_tier(sandbox: str | bool) -> Tier:
     """Returns the tier that confines programs under a setting. The first call tries the tiers, which takes a moment."""
-
-    if sandbox not in _tiers:
-        _tiers[sandbox] = choose_tier(sandbox)
-        find_delegated()
-    return _tiers[sandbox]
+    tier = choose_tier(sandbox)
+    find_delegated()
+    return tier
 
 
 async def _start(

@@ -132,13 +132,21 @@ def _list_others(root: str) -> Iterator[str]:
     """Yields paths that an overlay in a user namespace cannot copy, since it knows one user: near the top of a root,
     and what `find_other_owner` found.
     """
-    known = [path for path in (_others.get(root, ""),) if path]
+    known = [path for path in (_known.others.get(root, ""),) if path]
     for path in (*_walk(root, _MOST_OWNERS), *known):
         if _is_of_another(path):
             yield path
 
 
-_others: dict[str, str] = {}
+class _TriedLayers:
+    """The layers that this process has tried, and the roots that it has searched."""
+
+    def __init__(self) -> None:
+        self.problems: dict[tuple[str, tuple[int, int]], str] = {}  # by kind and devices; "": it works
+        self.others: dict[str, str] = {}  # by root: a path that has another owner; "": there is none
+
+
+_known = _TriedLayers()
 
 
 def find_other_owner(how: str, roots: Sequence[str]) -> str:
@@ -149,10 +157,10 @@ def find_other_owner(how: str, roots: Sequence[str]) -> str:
     if how not in (OVERLAY, FUSE):
         return ""
     for root in roots:
-        if root not in _others:
-            _others[root] = _search_all(root)
-        if _others[root]:
-            return _others[root]
+        if root not in _known.others:
+            _known.others[root] = _search_all(root)
+        if _known.others[root]:
+            return _known.others[root]
     return ""
 
 
@@ -236,14 +244,11 @@ def _try_all(how: str, roots: Sequence[str], place: Path) -> str:
     return ""
 
 
-_tried: dict[tuple[str, tuple[int, int]], str] = {}
-
-
 def _try(how: str, root: str, place: Path, devices: tuple[int, int]) -> str:
     """Tries a layer over a root; returns why it does not work, else "". The root is not touched."""
-    if (how, devices) not in _tried:
-        _tried[how, devices] = _try_once(how, root, place)
-    return _tried[how, devices]
+    if (how, devices) not in _known.problems:
+        _known.problems[how, devices] = _try_once(how, root, place)
+    return _known.problems[how, devices]
 
 
 def _try_once(how: str, root: str, place: Path) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from forge.core.context import Root
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.registry import ToolRegistry
 from forge.core.spec import Category
@@ -82,23 +81,13 @@ def _agent_type(configuration: Configuration, entry: SubAgentEntry) -> AgentType
 def _outside_agent(configuration: Configuration, entry: AcpEntry) -> AcpAgent:
     """Returns an agent of others. The file may be another's: its program's sandbox and access fail closed."""
     from forge.frameworks.acp_agent import AcpAgent
-    from forge.project.assemble.access import project_egress, project_policy
-    from forge.project.assemble.secrets import write_placeholders
-    from forge.project.assemble.sources import server_sandbox
+    from forge.project.assemble.sources import program_access
 
-    egress = project_egress(configuration)
     return AcpAgent(
         entry.program,
         entry.args,
         env=entry.environment,
-        placeholders=write_placeholders(entry.environment, entry.kept_outside, egress),
-        sandbox=server_sandbox(configuration, entry),
-        network=entry.network,
-        hosts=project_policy(configuration, None),
-        egress=egress,
-        workspace="read" if entry.workspace == "write" and not configuration.writes else entry.workspace,
-        roots=[Root(one.path, writable=one.writable and configuration.writes) for one in entry.program_roots],
-        memory=entry.memory,
+        **program_access(configuration, entry),
     )
 
 

@@ -32,10 +32,12 @@ from forge.workspace.state import NAME as STATE
 from forge.workspace.state import is_foreign, state_directory
 
 if TYPE_CHECKING:  # loaded where a project has them
-    from forge.mcp.client.link import Http, Stdio
+    from forge.mcp.client.link import Access, Http, Stdio
     from forge.mcp.client.source import McpSource
+    from forge.network.egress import Egress
     from forge.openapi.credentials import Auth
     from forge.openapi.source import OpenApi
+    from forge.permissions.policy import Rules
     from forge.project.config.access import Sandbox
     from forge.project.config.sources import AcpEntry, McpEntry
 
@@ -229,18 +231,41 @@ def _transport(configuration: Configuration, entry: McpEntry, workspace: Path) -
     """Returns how a server is reached. The file may be another's: its program's sandbox and access fail closed."""
     from forge.mcp.client.link import Http, Stdio
     from forge.mcp.oauth.login import OAuth
-    from forge.project.assemble.secrets import write_placeholders
 
     if entry.url:
         return Http(entry.url, headers=entry.headers, auth=OAuth(**entry.auth))
     program, *args = entry.command
-    egress = project_egress(configuration)
     return Stdio(
         program,
         args,
         env=entry.environment,
-        placeholders=write_placeholders(entry.environment, entry.kept_outside, egress),
         cwd=entry.directory or workspace,
+        integrity=entry.integrity,
+        ask_unconfined=not entry.sandbox and configuration.sandbox == "auto",
+        **program_access(configuration, entry),
+    )
+
+
+class ProgramAccess(TypedDict):
+    """The limits of the program of a server or of another agent."""
+
+    placeholders: Mapping[str, str]
+    sandbox: Sandbox
+    network: bool
+    hosts: Rules
+    egress: Egress | None
+    workspace: Access
+    roots: list[Root]
+    memory: int
+
+
+def program_access(configuration: Configuration, entry: McpEntry | AcpEntry) -> ProgramAccess:
+    """Returns the limits of a program, as its entry and the project say."""
+    from forge.project.assemble.secrets import write_placeholders
+
+    egress = project_egress(configuration)
+    return ProgramAccess(
+        placeholders=write_placeholders(entry.environment, entry.kept_outside, egress),
         sandbox=server_sandbox(configuration, entry),
         network=entry.network,
         hosts=project_policy(configuration, None),
@@ -248,8 +273,6 @@ def _transport(configuration: Configuration, entry: McpEntry, workspace: Path) -
         workspace="read" if entry.workspace == "write" and not configuration.writes else entry.workspace,
         roots=[Root(one.path, writable=one.writable and configuration.writes) for one in entry.program_roots],
         memory=entry.memory,
-        integrity=entry.integrity,
-        ask_unconfined=not entry.sandbox and configuration.sandbox == "auto",
     )
 
 

@@ -109,8 +109,7 @@ class TrackedCall(NamedTuple):
 
 _Read = tuple[Location, os.stat_result, bytes | None]
 
-_untracked = TrackedCall(SessionState())
-_current: ContextVar[TrackedCall] = ContextVar("tracking", default=_untracked)
+_current: ContextVar[TrackedCall] = ContextVar("tracking", default=TrackedCall(SessionState()))  # noqa: B039
 
 
 def current_call() -> TrackedCall:

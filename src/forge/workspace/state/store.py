@@ -58,7 +58,7 @@ class Store:
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None  # identity of the open file, which may have been moved since
         if path is not None:
-            _stores.add(self)
+            _stores.all.add(self)
 
     @contextlib.contextmanager
     def read_transaction(self) -> Iterator[sqlite3.Connection]:
@@ -184,21 +184,28 @@ class Store:
             ) from error
 
 
-_stores: WeakSet[Store] = WeakSet()
-_held: list[Store] = []
+class _Stores:
+    """The stores of this process, and those that are held during a fork."""
+
+    def __init__(self) -> None:
+        self.all: WeakSet[Store] = WeakSet()
+        self.held: list[Store] = []
+
+
+_stores = _Stores()
 
 
 def _before_fork() -> None:
     """Closes all connections: SQLite's locks do not survive a fork, so both sides open the file again."""
-    for store in list(_stores):
+    for store in list(_stores.all):
         store._lock.acquire()
         store.close()
-        _held.append(store)
+        _stores.held.append(store)
 
 
 def _after_fork() -> None:
-    while _held:
-        _held.pop()._lock.release()
+    while _stores.held:
+        _stores.held.pop()._lock.release()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

@@ -44,10 +44,18 @@ class Mark(NamedTuple):
 
 _Marks = tuple[tuple[int, int], list[Mark]]  # the number and the size of a file, and its marks
 
-_read: dict[str, _Marks] = {}  # by file
-_all: dict[str, tuple[object, list[Mark]]] = {}  # by workspace: the marks of both files, and what they were made of
-_elsewhere: dict[str, str] = {}  # by workspace: the file, where `.forge` cannot be written
-_told: set[str] = set()  # files that were reported
+
+class _KnownMarks:
+    """The marks that this process has read. They are read again only where a file has changed."""
+
+    def __init__(self) -> None:
+        self.read: dict[str, _Marks] = {}  # by file
+        self.all: dict[str, tuple[object, list[Mark]]] = {}  # by workspace: marks of both files, and of which state
+        self.elsewhere: dict[str, str] = {}  # by workspace: the file, where `.forge` cannot be written
+        self.reported: set[str] = set()  # files
+
+
+_known = _KnownMarks()
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +67,7 @@ def mark_span(workspace: Path, first: int, origin: str) -> None:
     try:
         path = state_directory(workspace) / FILE
         if path.parent != workspace / NAME:
-            _elsewhere[str(workspace)] = str(path)
+            _known.elsewhere[str(workspace)] = str(path)
         _append(path, [mark])
     except OSError as error:
         problem = error
@@ -92,7 +100,7 @@ def find_origin(workspace: Path, path: str, *, folders: bool = False) -> str:
 
 
 def _marks_of(workspace: Path) -> list[Mark]:
-    path = _elsewhere.get(str(workspace)) or os.path.join(find_state(workspace) or workspace / NAME, FILE)
+    path = _find_file(workspace)
     kept_file = _kept_file(str(workspace))
     kept = _read_file(str(kept_file)) if kept_file is not None else None  # first: a mark is added here last
     found = _read_file(path)
@@ -104,23 +112,28 @@ def _marks_of(workspace: Path) -> list[Mark]:
         one = kept or found
         return one[1] if one is not None else []
     stamps = kept[0], found[0]
-    known = _all.get(str(workspace))
-    if known is None or known[0] != stamps:
+    joined = _known.all.get(str(workspace))
+    if joined is None or joined[0] != stamps:
         there, here = set(found[1]), set(kept[1])
         missing = [mark for mark in kept[1] if mark not in there]
         if missing and len(found[1]) < MOST_MARKS and kept_file is not None:
             _tell_missing(path, kept_file, missing)
-        if len(_all) > 100:
-            _all.clear()
-        known = _all[str(workspace)] = stamps, [*(mark for mark in found[1] if mark not in here), *kept[1]]
-    return known[1]
+        if len(_known.all) > 100:
+            _known.all.clear()
+        joined = _known.all[str(workspace)] = stamps, [*(mark for mark in found[1] if mark not in here), *kept[1]]
+    return joined[1]
+
+
+def _find_file(workspace: Path) -> str:
+    """Returns the first copy of the marks."""
+    return _known.elsewhere.get(str(workspace)) or os.path.join(find_state(workspace) or workspace / NAME, FILE)
 
 
 def _tell_missing(path: str, kept_file: Path, missing: list[Mark]) -> None:
     """Reports once that marks were removed, and puts them back."""
-    if path in _told or not missing:
+    if path in _known.reported or not missing:
         return
-    _told.add(path)
+    _known.reported.add(path)
     log.warning(
         "%s was changed outside Forge: %s marks of untrusted files are missing. They still count, since Forge keeps"
         " them in %s, too. Find out which program did this. To trust these files, change them yourself, or remove both"
@@ -149,14 +162,13 @@ def _keep(workspace: Path, marks: list[Mark]) -> bool:
     try:
         if not path.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            first = _elsewhere.get(str(workspace)) or os.path.join(find_state(workspace) or workspace / NAME, FILE)
-            before = _read_file(first)
+            before = _read_file(_find_file(workspace))
             write_first(path, _format_marks(one for one in (before[1] if before else []) if one not in marks))
             keep_newest(path.parent, MOST_WORKSPACES, MOST_BYTES)
         _append(path, marks)
     except OSError as error:
-        if str(path) not in _told:
-            _told.add(str(path))
+        if str(path) not in _known.reported:
+            _known.reported.add(str(path))
             log.warning(
                 "the marks of untrusted files cannot be kept in %s (%s): a program that can write to %s/ can remove"
                 " them. Make that directory writable",
@@ -191,14 +203,14 @@ def _read_file(path: str) -> _Marks | None:
     if not stat.S_ISREG(status.st_mode):
         return None
     stamp = status.st_ino, status.st_size
-    known = _read.get(path)
+    known = _known.read.get(path)
     if known is None or known[0] != stamp:
         is_longer = known is not None and known[0][0] == stamp[0] and known[0][1] < stamp[1]
         start, before = (known[0][1], known[1]) if known is not None and is_longer else (0, [])
-        if len(_read) > 100:
-            _read.clear()
+        if len(_known.read) > 100:
+            _known.read.clear()
         start = max(start, stamp[1] - LARGEST_FILE)
-        known = _read[path] = (stamp, [*before, *_load(path, start, stamp[1])][-MOST_MARKS:])
+        known = _known.read[path] = (stamp, [*before, *_load(path, start, stamp[1])][-MOST_MARKS:])
     return known
 
 
