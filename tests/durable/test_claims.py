@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from forge import Agent
 from forge.agent.subagent import AgentType
 from forge.durable.engine.claims import Claims, Ended, bind_next, next_query
-from forge.durable.engine.queues import QueueLimits, claim_key, register
+from forge.durable.engine.queues import QueueLimits, claim_key, set_limits
 from forge.durable.engine.start_segments import Starter
 from forge.durable.monitor.metrics import read_load
 from forge.durable.store import RunStore
@@ -116,7 +116,7 @@ def test_limits_hold_while_another_worker_claims(postgres: str) -> None:
     with RunStore(postgres) as store, closing(Starter(store)) as starter:
         starter.prepare()
         queue(store, starter, *(f"{tenant}{n}" for tenant in "ab" for n in range(4)))
-        register(store.database, {"default": QueueLimits(concurrency=3, per_tenant=2)})
+        set_limits(store.database, {"default": QueueLimits(concurrency=3, per_tenant=2)})
         workers = [Claims(store.database, f"w{n}", ["default"], _keys) for n in range(4)]
         with ThreadPoolExecutor(4) as threads:
             claimed = [claim for some in threads.map(lambda one: one.poll(2), workers) for claim in some]

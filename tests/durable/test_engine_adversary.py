@@ -418,10 +418,12 @@ async def test_a_file_of_the_run_is_written_nowhere_but_among_the_spilled(sqlite
         worker.store.put_file("r", "../../../planted", b"x")
         worker.store.put_file("r", str(tmp_path / "planted"), b"x")
         worker.store.put_file("r", "spilled.txt", b"fine")
+        worker.store.put_file("r", "picture.bin", bytes(range(256)))
         run = await answered(worker, {"kind": "once"})
         assert run.status == "finished"
     assert not list(tmp_path.rglob("planted"))
     assert len(list(workspace.rglob("spilled.txt"))) == 1
+    assert [file.read_bytes() for file in workspace.rglob("picture.bin")] == [bytes(range(256))]
 
 
 async def test_a_tool_cannot_have_other_files_kept_by_calling_them_spilled(sqlite: str, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ RAW = OperationalError("SELECT 1", {}, Exception("the connection is bad"))
 IN_WORDS = StoreError("the database cannot be reached", ErrorKind.SYSTEM)
 PLACES = [
     (Database, "migrate_engine", IN_WORDS),
-    (queues, "register", RAW),
+    (queues, "set_limits", RAW),
     (Heartbeat, "start", IN_WORDS),
 ]
 
@@ -94,7 +94,7 @@ async def test_one_that_drains_while_it_comes_back_takes_nothing_more(sqlite: st
 
 
 async def test_at_its_first_start_the_database_fails_in_words(sqlite: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queues, "register", fails_at_first(queues.register, RAW, 1))
+    monkeypatch.setattr(queues, "set_limits", fails_at_first(queues.set_limits, RAW, 1))
     with pytest.raises(StoreError, match="the connection is bad"):
         async with Worker(sqlite):
             pass

@@ -94,7 +94,7 @@ def _forget(store: RunStore, client: DBOSClient, family: _remove.Family, workspa
 
 def _forget_files(workspace: Path, names: Sequence[str]) -> None:
     """Removes the files that are in this workspace. A run resumed meanwhile restores its files from the database."""
-    from forge.durable.engine.scripts import is_spilled  # the engine, which reading runs does without
+    from forge.durable.engine.spilled_files import is_spilled  # the engine, which reading runs does without
 
     folder = workspace / STATE / "spill"
     if not folder.is_dir():  # do not make it

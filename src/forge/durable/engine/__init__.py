@@ -34,7 +34,8 @@ What a segment may need on its way:
     approval          stores a question for a person; the run waits as a row
     wait_tool         the tool `wait`; the run waits as a row
     children          starts the runs that other runs wait for: sub-agents, and calls on another worker
-    scripts           keeps the journals of `run_code` scripts, and the files of long results
+    scripts           keeps the journals of `run_code` scripts
+    spilled_files     keeps the files of long results, for other workers and the client
     held_work         holds background work, which outlives its segment, and tells the run when it is done
     session_programs  ends programs that calls left running, when their run is over
     tracing           continues the trace of the process that submitted the run

@@ -18,7 +18,7 @@ from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
 from forge.core.provider import Provider
 from forge.core.registry import ToolRegistry
-from forge.durable.engine.dbos_private import JsonSerializer, RecordedStep, State, StepToRecord, record_step
+from forge.durable.engine.dbos_private import JsonSerializer, RecordedStep, StepState, StepToRecord, record_step
 from forge.durable.engine.held_work import HeldWork
 from forge.durable.engine.record_events import EventWriter
 from forge.durable.engine.session_programs import SessionPrograms
@@ -125,9 +125,9 @@ class Attempt:
         self._after_replay.append(announce)
         self._run_after_replay()
 
-    async def work(self, loop: Coroutine[Any, Any, T]) -> T:
-        """Runs the loop so that `stop` can end it. Raises `Stopped` then."""
-        self._task = task = asyncio.get_running_loop().create_task(loop)
+    async def run_until_stopped(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs the work of the segment so that `stop` can end it. Raises `Stopped` then."""
+        self._task = task = asyncio.get_running_loop().create_task(work)
         try:
             return await task
         except asyncio.CancelledError:
@@ -193,12 +193,12 @@ class Attempt:
         self._characters += len(output)
         return result
 
-    async def _store(self, step: StepToRecord) -> State:
+    async def _store(self, step: StepToRecord) -> StepState:
         """Stores a recorded step. Waits for an unreachable database as long as it takes: the work is done."""
         is_late = False
         while True:
             try:
-                state: State = await in_thread(lambda: record_step(self.store.database, step))
+                state: StepState = await in_thread(lambda: record_step(self.store.database, step))
                 return state
             except StoreError as error:
                 if not error.passing:

@@ -149,7 +149,7 @@ def renew_default_threads() -> None:
 # inserts, and begins and ends two transactions. An attempt reads all earlier records once, when it begins. Then one
 # statement records a step, if the attempt still runs the segment.
 
-State = Literal["recorded", "taken", "lost"]
+StepState = Literal["recorded", "taken", "lost"]
 """The state of a step: recorded by this attempt, recorded otherwise, or refused, because another attempt runs the
 segment.
 """
@@ -182,7 +182,7 @@ def list_recorded_steps(database: Database, workflow: str) -> dict[int, Recorded
     return database.read(lambda connection: _list_steps(connection, workflow))
 
 
-def record_step(database: Database, step: StepToRecord) -> State:
+def record_step(database: Database, step: StepToRecord) -> StepState:
     """Records a step if its attempt still runs the segment. One statement decides, also outside of a transaction."""
     return database.write_once(lambda connection: _insert_step(connection, step))
 
@@ -194,7 +194,7 @@ def _list_steps(connection: sa.Connection, workflow: str) -> dict[int, RecordedS
     return {number: RecordedStep(*row) for number, *row in rows}
 
 
-def _insert_step(connection: sa.Connection, step: StepToRecord) -> State:
+def _insert_step(connection: sa.Connection, step: StepToRecord) -> StepState:
     is_sqlite = connection.dialect.name == "sqlite"
     values: dict[str, Any] = step._asdict()
     if is_sqlite:
@@ -204,7 +204,7 @@ def _insert_step(connection: sa.Connection, step: StepToRecord) -> State:
     return _find_state(connection, step)
 
 
-def _find_state(connection: sa.Connection, step: StepToRecord) -> State:
+def _find_state(connection: sa.Connection, step: StepToRecord) -> StepState:
     """Finds why a step was not inserted: it was before, if the connection broke at the commit."""
     found = _list_steps(connection, step.workflow).get(step.number)
     if found is not None and (found.name, found.output) == (step.name, step.output):

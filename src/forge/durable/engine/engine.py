@@ -25,7 +25,7 @@ from forge.agent.agent import Agent
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
-from forge.durable.engine import queues as queueing
+from forge.durable.engine import queues
 from forge.durable.engine.agents import OfferedTools, list_runnable
 from forge.durable.engine.attempt import Models, WatchActivity, WorkerContext, end_tasks
 from forge.durable.engine.claims import Claim, Claims, Ended, EndState
@@ -125,9 +125,9 @@ class Engine:
         self._running: dict[str, asyncio.Task[None]] = {}  # by the id of the workflow; from the claim on
         self._work: dict[str, asyncio.Task[str]] = {}  # … what they do, once they have begun
         self._ended: list[Ended] = []  # segments whose end is not stored yet
-        self._idle: set[Claim] = set()  # claimed but not running at the last check
-        self._busy = time.monotonic()
-        self._sharing = 1  # workers of the database: each ignores notices if there are many
+        self._not_running: set[Claim] = set()  # claimed but not running at the last check
+        self._last_work = time.monotonic()  # when there was work to do last
+        self._workers = 1  # that the database has: each ignores notices if there are many
         self._poll_now_event = asyncio.Event()  # something was queued, or a segment ended
         self._loop: asyncio.AbstractEventLoop | None = None
         self._polling: asyncio.Task[None] | None = None
@@ -166,11 +166,11 @@ class Engine:
 
     def note_worker_count(self, workers: int) -> None:
         """Notes how many workers the database has: about `WOKEN_WORKERS` of them heed a notice."""
-        self._sharing = workers
+        self._workers = workers
 
     def wake(self) -> None:
         """Polls at once, since this process queued something."""
-        self._busy = time.monotonic()
+        self._last_work = time.monotonic()
         self._poll_now()
 
     def list_running(self) -> list[str]:
@@ -225,8 +225,8 @@ class Engine:
         Only the segment's last attempt can record steps, so a workflow that starts late does no harm.
         """
         known = {*self.list_running(), *(_id(one.claim) for one in tuple(self._ended))}
-        idle = {one for one in self._claims.list_claimed() if _id(one) not in known}
-        forgotten, self._idle = idle & self._idle, idle
+        not_running = {one for one in self._claims.list_claimed() if _id(one) not in known}
+        forgotten, self._not_running = not_running & self._not_running, not_running
         return self._give_up(self._claims.hand_back(self.worker, counts=True, only=forgotten)) if forgotten else []
 
     def _give_up(self, claims: Sequence[Claim]) -> list[str]:
@@ -242,7 +242,7 @@ class Engine:
     def _prepare(self) -> None:
         self.context.starter.prepare_engine()
         # the limits of other queues too, so that any worker with forge.yaml sets them all
-        queueing.register(self.store.database, self._limits)
+        queues.set_limits(self.store.database, self._limits)
 
     def _launch(self) -> None:
         # recorded steps go through the store: DBOS itself only begins and ends workflows
@@ -290,8 +290,8 @@ class Engine:
         """Waits until the next poll: briefly while there is work, and no longer once something is queued or ends."""
         moment = time.monotonic()
         if self._running:
-            self._busy = moment
-        pause = POLL if moment - self._busy < BUSY_FOR else IDLE_POLL
+            self._last_work = moment
+        pause = POLL if moment - self._last_work < BUSY_FOR else IDLE_POLL
         with contextlib.suppress(TimeoutError):  # at random, only so that workers drift apart
             await asyncio.wait_for(self._poll_now_event.wait(), pause * random.uniform(0.9, 1.1))  # noqa: S311
         self._poll_now_event.clear()
@@ -329,7 +329,7 @@ class Engine:
         """Polls at once, since another process queued something. About `WOKEN_WORKERS` idle workers do so."""
         if self._running:  # SQLite's file also changes with each recorded step
             return
-        if self._sharing <= WOKEN_WORKERS or random.random() < WOKEN_WORKERS / self._sharing:  # noqa: S311
+        if self._workers <= WOKEN_WORKERS or random.random() < WOKEN_WORKERS / self._workers:  # noqa: S311
             self._poll_now()
 
     def _poll_now(self) -> None:

@@ -76,7 +76,7 @@ def claim_key(version: str, agent: str) -> str:
     return json.dumps([version, agent])
 
 
-def register(database: Database, limits: Mapping[str, QueueLimits]) -> None:
+def set_limits(database: Database, limits: Mapping[str, QueueLimits]) -> None:
     """Sets the given limits. Those of other queues stay: another worker may have set them."""
 
     def write(connection: sa.Connection) -> None:

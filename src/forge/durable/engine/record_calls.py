@@ -34,7 +34,8 @@ from forge.durable.engine.reconcile import (
     note_open_call,
     unknown_result,
 )
-from forge.durable.engine.scripts import StoredJournals, is_spilled
+from forge.durable.engine.scripts import StoredJournals
+from forge.durable.engine.spilled_files import keep_spilled
 from forge.durable.store.encoding import result_from_json, result_to_json
 from forge.durable.store.rows import SINGLE_CALL
 from forge.durable.store.waits import Wait
@@ -228,7 +229,7 @@ class RecordedExecutor(ToolExecutor):
 
     async def _encode_result(self, result: ToolResult, scope: Scope) -> Mapping[str, Any]:
         if path := result.data.get("spilled"):
-            await in_thread(lambda: self._keep_spilled(Path(str(path)), scope.workspace))
+            await in_thread(lambda: keep_spilled(self.attempt, Path(str(path)), scope.workspace))
         return result_to_json(result)
 
     async def _run_remotely(self, call: ToolCall, scope: Scope, offer: str) -> ToolResult:
@@ -284,15 +285,6 @@ class RecordedExecutor(ToolExecutor):
             ctx.emit(ToolCompleted(call, result))
 
         self.attempt.when_replayed(announce)
-
-    def _keep_spilled(self, path: Path, workspace: Path) -> None:
-        """Stores the file of a long result, so that other workers and the client have it too."""
-        if not is_spilled(path, workspace):
-            return
-        try:
-            self.attempt.store.put_file(self.attempt.run.id, path.name, path.read_bytes())
-        except (OSError, ToolError) as error:  # the call itself succeeded
-            log.warning("run %s: %s is stored on this worker only: %s", self.attempt.run.id, path.name, error)
 
 
 def _insert_before_call(steps: Sequence[Step], step: Step) -> list[Step]:

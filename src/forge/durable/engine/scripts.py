@@ -1,18 +1,16 @@
-"""Keeps as rows what calls leave behind: waiting scripts of `run_code`, which repeat no call; files of long results."""
+"""Keeps the journals of waiting `run_code` scripts as rows, so that a script which is run again repeats no call."""
 
 from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
 from hashlib import sha256
-from pathlib import Path
 
 from forge.core.execution.threads import in_thread
 from forge.core.result import ToolResult
 from forge.durable.engine.attempt import Attempt
 from forge.durable.store.encoding import result_from_json, result_to_json
 from forge.tools.run_code.journal import Journal, KeptCall
-from forge.workspace.state import state_directory, write_private
 
 PREFIX = "script-"  # of the names of journals among a run's files
 
@@ -61,19 +59,3 @@ async def _begin() -> dict[str, str]:
 
 def _prefix(key: str) -> str:
     return f"{PREFIX}{sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}-"
-
-
-# Restores files of long results for a worker that resumes a run from elsewhere.
-
-
-def restore_spilled(attempt: Attempt, workspace: Path) -> None:
-    """Writes the run's files that are missing here. Raises `OSError`."""
-    for name, _ in attempt.store.files(attempt.run.id):
-        path = state_directory(workspace, "spill") / name
-        if is_spilled(path, workspace) and not path.exists() and not name.startswith(PREFIX):
-            write_private(path, attempt.store.file(attempt.run.id, name).decode("utf-8", "replace"))
-
-
-def is_spilled(path: Path, workspace: Path) -> bool:
-    """Returns whether a path is a regular file in the spill directory: a row or a tool could name another."""
-    return path.parent == state_directory(workspace, "spill") and path.name != ".." and not path.is_symlink()

@@ -35,7 +35,7 @@ from forge.durable.engine.follow_up import follow_up
 from forge.durable.engine.record_calls import RecordedExecutor
 from forge.durable.engine.record_events import EventRecorder
 from forge.durable.engine.record_turns import RecordedProvider
-from forge.durable.engine.scripts import restore_spilled
+from forge.durable.engine.spilled_files import restore_spilled
 from forge.durable.engine.start_segments import SEGMENT_WORKFLOW, workflow_id
 from forge.durable.engine.tracing import segment_span
 from forge.durable.store.attempts import Begun
@@ -145,7 +145,7 @@ class DrivenSegment:
 
     def __init__(self, attempt: Attempt, agent: Agent, scope: Scope, history: list[Message]) -> None:
         self.attempt, self.agent, self.run = attempt, agent, attempt.run
-        self.first = len(history)
+        self.known = len(history)  # messages that are stored already
         self.conversation = Conversation(history)
         self.recorder = EventRecorder((self.run.id, self.run.segment), attempt.context.events)
         self.activity = ActivityStream(agent.secrets)
@@ -156,7 +156,7 @@ class DrivenSegment:
         self.structured: Structured | None = None  # made when the run has its dependencies
         spent = self.run.spent
         self.meta = dict(spent.get("meta", {}))
-        self.before = dict(spent.get(SPENT_BEFORE_RESUME, {}))
+        self.spent_before = dict(spent.get(SPENT_BEFORE_RESUME, {}))  # until a person resumed the run last
         self.spent = Spent(
             turns=spent.get("turns", 0),
             calls=spent.get("calls", 0),
@@ -185,12 +185,12 @@ class DrivenSegment:
         executor = self._executor()
         if self.run.segment == 1:
             self._emit(RunStarted(self.run.prompt))
-        for message in self.conversation.messages[self.first - self._count_sent() :]:
+        for message in self.conversation.messages[self.known - self._count_sent() :]:
             self._emit(MessageReceived(message.text))
         try:
             if self.run.scope.get(SINGLE_CALL):
-                return await self.attempt.work(self._one_call(executor))
-            result = await self.attempt.work(self._loop(executor))
+                return await self.attempt.run_until_stopped(self._one_call(executor))
+            result = await self.attempt.run_until_stopped(self._loop(executor))
             self.attempt.raise_if_broken()
         except Stopped:
             executor.background.cancel(self.scope.session_id)
@@ -216,10 +216,10 @@ class DrivenSegment:
             "seconds": round(self.spent.seconds, 3),
             MODEL: self.agent.model,
             "meta": self.meta,
-            SPENT_BEFORE_RESUME: self.before,
+            SPENT_BEFORE_RESUME: self.spent_before,
             WAITED: remember_times(waits),
         }
-        said = tuple(self.conversation.messages[self.first :])
+        said = tuple(self.conversation.messages[self.known :])
         return Outcome(status=status, messages=said, spent=used, waits=tuple(waits), result=result, held=self.held)
 
     async def close(self) -> None:
@@ -264,7 +264,7 @@ class DrivenSegment:
 
     def _limits(self) -> Limits:
         """Returns the limits, counted from the last resume: a new message grants the full limits again."""
-        limits, before = self.agent.limits, self.before
+        limits, before = self.agent.limits, self.spent_before
         usage = Usage(**before.get("usage", {}))
         priced = Usage(**before.get("priced", {}))
         earlier = Spent(usage=usage, priced=priced, priced_cost=before.get("priced_cost", 0.0))
@@ -320,7 +320,7 @@ class DrivenSegment:
 
     def _cancelled_result(self) -> RunResult:
         spent, messages = self.spent, self.conversation.messages
-        texts = (one.text for one in reversed(messages[self.first :]) if one.role == "assistant" and one.text)
+        texts = (one.text for one in reversed(messages[self.known :]) if one.role == "assistant" and one.text)
         return RunResult(
             text=next(texts, ""),
             reason="cancelled",
