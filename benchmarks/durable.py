@@ -23,6 +23,7 @@ from forge.core.messages import Message
 from forge.durable.engine.segment import segment_workflow
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import RunStore
+from forge.durable.store.find import RunFilter
 from forge.durable.store.rows import NewRun, RunInfo
 from forge.durable.worker import Worker, WorkerSettings
 
@@ -197,6 +198,6 @@ def _queued(store: RunStore, new: list[NewRun]) -> list[RunInfo]:
 def _until_over(store: RunStore, runs: list[RunInfo]) -> None:
     wanted = {run.id for run in runs}
     until = time.monotonic() + 120
-    while wanted - {run.id for run in store.list(status=("finished", "failed", "cancelled"), limit=10_000)}:
+    while wanted - {run.id for run in store.list(RunFilter(status=("finished", "failed", "cancelled")), limit=10000)}:
         assert time.monotonic() < until, "the runs did not come to their end"
         time.sleep(0.05)

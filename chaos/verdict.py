@@ -12,6 +12,7 @@ from chaos.orders import ONCE, Call, Turns, each
 from chaos.worker import LEDGER, SEEN
 from forge.core.messages import Message
 from forge.durable.store import RunStore
+from forge.durable.store.find import RunFilter
 from forge.durable.store.rows import RunInfo
 
 DONE = {"look": "saw", "pay": "paid", "sign": "signed", "press": "pressed"}
@@ -51,7 +52,7 @@ class Verdict:
             yield f"{run_id} is {run.status}: {_short(run)}"
             return
         yield from self._history(run, turns)
-        children = {child.parent_call: child for child in self.store.list(parent=run_id, limit=1_000)}
+        children = {child.parent_call: child for child in self.store.list(RunFilter(parent=run_id), limit=1_000)}
         for call in (call for turn in turns for call in turn if call.turns):
             if call.name not in children:
                 yield f"{call.name} has no run of its sub-agent"

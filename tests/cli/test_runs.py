@@ -29,6 +29,7 @@ from tests.cli.test_terminal import ASKED, talk
 pytest.importorskip("dbos")
 from forge.durable.client import Runs
 from forge.durable.store import RunStore, tables
+from forge.durable.store.find import RunFilter
 from forge.durable.store.heartbeats import SILENT
 
 pytestmark = pytest.mark.timeout(400)
@@ -520,7 +521,7 @@ def test_all_ended_runs_of_a_user_or_a_tenant_are_deleted(stored: RunStore, here
 def test_failed_runs_are_queued_again(stored: RunStore, here: Any) -> None:
     assert here("runs", "retry", "--failed", "--since", "2026-11-13", "--json").json == {"retried": ["r4"]}
     assert here("runs", "retry", "r1").code == 0
-    assert {run.id for run in stored.list(status="queued")} == {"r1", "r2", "r4", "r5"}
+    assert {run.id for run in stored.list(RunFilter(status="queued"))} == {"r1", "r2", "r4", "r5"}
     assert stored.get("r1").segment == 2
     for arguments in (("r0",), (), ("r0", "--failed")):
         refused = here("runs", "retry", *arguments)

@@ -26,6 +26,7 @@ from forge.core.errors import ErrorKind
 from forge.core.messages import Message, ToolCall
 from forge.durable.client import Runs
 from forge.durable.store import RunStore, StoreError, migrate
+from forge.durable.store.find import RunFilter
 from forge.durable.store.heartbeats import list_workers
 from forge.durable.store.rows import NewRun, Outcome, Question
 from forge.durable.store.tables import ADDED, VERSION, metadata, runs, versions
@@ -414,10 +415,10 @@ def test_tables_of_the_second_version_are_migrated_with_what_is_stored_in_them(d
             connection.exec_driver_sql("DROP TABLE forge_marks")
             connection.execute(sa.update(versions).values(version=2))
     with RunStore(database) as store:  # reading alone
-        assert [run.id for run in store.list(user="ada")] == ["r599"]
+        assert [run.id for run in store.list(RunFilter(user="ada"))] == ["r599"]
         wanted: tuple[dict[str, Any], ...] = ({"failure": "timeout"}, {"cost": 0.5}, {"model": "m:x"})
         for one in wanted:
-            assert [run.id for run in store.list(**one)] == ["r000"]
+            assert [run.id for run in store.list(RunFilter(**one))] == ["r000"]
         with store.engine.begin() as connection:
             query = sa.select(runs.c.worked, runs.c.input, runs.c.output, runs.c.cached).where(runs.c.id == "r000")
             assert tuple(connection.execute(query).one()) == (3.0, 10, 2, 4)

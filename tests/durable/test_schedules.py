@@ -20,6 +20,7 @@ from forge.durable.engine.agents import prepare_for_worker
 from forge.durable.engine.engine import make_context
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import RunStore
+from forge.durable.store.find import RunFilter
 from forge.durable.store.rows import NewRun, Outcome, RunInfo
 from forge.durable.worker.housekeeping import deliver_ended
 from forge.durable.worker.schedules import Schedules, fire_due
@@ -69,7 +70,7 @@ class Home:
 
 def over(store: RunStore) -> None:
     """All runs, as if they had been worked on."""
-    for run in store.list(status="queued"):
+    for run in store.list(RunFilter(status="queued")):
         store.begin(run.id, run.segment, "w")
         store.close_segment(run.id, run.segment, Outcome(status="finished", messages=(), spent={}))
 

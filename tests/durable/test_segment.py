@@ -20,6 +20,7 @@ from forge.core.tool import tool
 from forge.durable.engine import attempt
 from forge.durable.engine.agents import find_agent
 from forge.durable.engine.follow_up import resume_run
+from forge.durable.store.find import RunFilter
 from forge.models.scripted import Scripted
 from forge.permissions.questions import approve_all
 from tests.durable.working import answered, begun, ended, rested, script, told, working
@@ -201,7 +202,7 @@ async def test_a_sub_agent_is_a_run_of_its_own(shared_first: str, tmp_path: Path
         assert run.status == "finished"
         assert run.result is not None
         assert "the sky is blue" in run.result["text"]
-        children = worker.store.list(parent="r")
+        children = worker.store.list(RunFilter(parent="r"))
         assert {child.agent for child in children} == {"main/researcher"}
         assert [child.status for child in children] == ["finished", "finished"]
         tasks = {child.parent_call: {wire["task"] for _, wire in worker.store.events(child.id)} for child in children}

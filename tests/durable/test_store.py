@@ -14,6 +14,7 @@ from forge.core.errors import ErrorKind
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.result import Attachment
 from forge.durable.store import RunStore, StoreError
+from forge.durable.store.find import RunFilter
 from forge.durable.store.rows import NewRun, Outcome, Question, RunInfo
 from forge.durable.store.tables import background, questions
 from forge.durable.store.waits import Wait
@@ -261,8 +262,8 @@ def test_hostile_text_comes_back_as_it_was(store: RunStore) -> None:
         named = text.replace("\0", "").replace("\ud800", "").join("nn")  # names have none of the two
         run = store.create(NewRun(id=name, agent=named, session=named, tenant=named, version=named, prompt=text))
         assert (run.agent, run.session, run.tenant, run.version, run.prompt) == (*(named,) * 4, text)
-        for found in (store.list(agent=named), store.list(session=named), store.list(tenant=named)):
-            assert run in found
+        for wanted in (RunFilter(agent=named), RunFilter(session=named), RunFilter(tenant=named)):
+            assert run in store.list(wanted)
         store.begin(name, 1, text)
         assert store.get(name).worker == text
         store.ask(question(asked, name, call=text, tool=text))
@@ -287,11 +288,11 @@ def test_the_newest_runs_come_first(store: RunStore) -> None:
         store.create(NewRun(id=f"run{number}", tenant="even" if number % 2 == 0 else "odd", session="s", parent="p"))
     assert [run.id for run in store.list()] == ["run4", "run3", "run2", "run1", "run0"]
     assert [run.id for run in store.list(limit=2)] == ["run4", "run3"]
-    assert [run.id for run in store.list(tenant="odd", session="s")] == ["run3", "run1"]
-    assert store.list(parent="") == []
+    assert [run.id for run in store.list(RunFilter(tenant="odd", session="s"))] == ["run3", "run1"]
+    assert store.list(RunFilter(parent="")) == []
     store.begin("run1", 1, "w")
-    assert [run.id for run in store.list(status="running")] == ["run1"]
-    assert [run.id for run in store.list(status=["running", "queued"], tenant="odd")] == ["run3", "run1"]
+    assert [run.id for run in store.list(RunFilter(status="running"))] == ["run1"]
+    assert [run.id for run in store.list(RunFilter(status=["running", "queued"], tenant="odd"))] == ["run3", "run1"]
     assert store.counts() == {"queued": 4, "running": 1}
     assert store.list(limit=-1) == []
     assert len(store.list(limit=10**30)) == 5

@@ -19,6 +19,7 @@ from dbos._migration import sqlite_migrations
 from forge.core.messages import Message
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import RunStore
+from forge.durable.store.find import RunFilter
 from forge.durable.store.rows import NewRun, Outcome, Question
 from forge.durable.store.tables import runs
 from forge.durable.store.waits import Wait
@@ -262,8 +263,8 @@ def test_what_is_asked_often_finds_an_index(store: RunStore) -> None:
     store.always("one")
     store.close_segment("one", 1, Outcome(status="continue", messages=(), spent={}))
     store.list()
-    store.list(status="queued")
-    store.list(tenant="t")
+    store.list(RunFilter(status="queued"))
+    store.list(RunFilter(tenant="t"))
     sa.event.remove(store.engine, "before_cursor_execute", note)
     queries = [one for one in asked if one[0].startswith("SELECT") and "FROM forge_" in one[0]]
     assert len(queries) > 10

@@ -21,6 +21,7 @@ from forge.durable.store.events import (
     read_last_events,
     span_of_events,
 )
+from forge.durable.store.find import RunFilter
 from forge.durable.store.rows import RunInfo
 
 LONGEST_TEXT = 32_768  # characters of a text in a list or a stream
@@ -106,7 +107,7 @@ def family(store: RunStore, run: RunInfo) -> list[RunInfo]:
     """Returns the run and all its descendants, parents first."""
     found, waiting = [run], [run]
     while waiting and len(found) < MOST_RUNS:
-        children = store.list(parent=waiting.pop(0).id, limit=MOST_RUNS)[::-1]
+        children = store.list(RunFilter(parent=waiting.pop(0).id), limit=MOST_RUNS)[::-1]
         found += children
         waiting += children
     return found[:MOST_RUNS]

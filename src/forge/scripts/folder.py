@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from forge.core.check_definition import NameFilter, add_prefix
+from forge.core.check_definition import NameFilter, add_prefix, check_settings
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
@@ -21,7 +21,7 @@ from forge.core.result import ToolResult
 from forge.core.spec import is_name
 from forge.core.tool import Tool
 from forge.core.untrusted import clean
-from forge.process.run_script import MAX_OUTPUT, MOST_OF_ERRORS, TIMEOUT, FileTool, ScriptSettings, run_script
+from forge.process.run_script import MOST_OF_ERRORS, FileTool, ScriptSettings, run_script
 from forge.scripts.header import Header, HeaderError, begins_with_tool, header_lines, looks_like_header, read_header
 from forge.workspace.paths import Location, PathValidator
 from forge.workspace.paths.digest import digest_of
@@ -196,6 +196,17 @@ def _find_candidates(paths: PathValidator, folder: str, *, in_root: bool) -> lis
         ) from None
 
 
+class ScriptOptions(TypedDict, total=False):
+    """How the scripts of a folder run; `scripts` describes it."""
+
+    timeout: float | None
+    python: str
+    env_passthrough: Sequence[str]
+    network: bool
+    sandbox: str | bool
+    max_output_bytes: int
+
+
 def scripts(
     folder: str | Path = "tools",
     *,
@@ -206,12 +217,7 @@ def scripts(
     prefix: str = "",
     include: Collection[str] = (),
     exclude: Collection[str] = (),
-    timeout: float | None = TIMEOUT,
-    python: str = "",
-    env_passthrough: Sequence[str] = (),
-    network: bool = False,
-    sandbox: str | bool = "auto",
-    max_output_bytes: int = MAX_OUTPUT,
+    **settings: Unpack[ScriptOptions],
 ) -> ScriptFolder:
     """Returns a source of the scripts in a folder of a project, and of those in its root that have the header.
 
@@ -224,32 +230,31 @@ def scripts(
         prefix: the tools are named `prefix_name`.
         include: patterns of the scripts' own names: only these.
         exclude: patterns of names to leave out.
-        timeout: the seconds that a script may take.
-        python: the Python that runs scripts; by default this one.
-        env_passthrough: environment variables that scripts may see.
-        network: whether scripts may use the network.
-        sandbox: the sandbox of scripts.
-        max_output_bytes: the longest output.
+        settings: how scripts run. `timeout`: the seconds that a script may take. `python`: the Python that runs it, by
+            default this one. `env_passthrough`: environment variables that it may see. `network`: whether it may use
+            the network. `sandbox`: its sandbox. `max_output_bytes`: its longest output.
 
     Example:
         >>> scripts("tools").load()
         []
     """
-    settings = ScriptSettings(
-        timeout=timeout,
-        python=python,
-        env_passthrough=tuple(env_passthrough),
-        network=network,
-        sandbox=sandbox,
-        max_output_bytes=max_output_bytes,
-    )
+    check_settings("scripts", settings, ScriptOptions)
+    if "env_passthrough" in settings:
+        settings["env_passthrough"] = tuple(settings["env_passthrough"])
     if root is None and os.path.isabs(folder):
         above, name = os.path.split(os.path.normpath(folder))
         root, folder, in_root = above, name, False
     chosen = NameFilter.read("scripts", include, exclude)
     project = Path.cwd() if root is None else Path(root)
     return ScriptFolder(
-        str(folder), project, settings, watch=watch, in_root=in_root, taken=taken, prefix=prefix, chosen=chosen
+        str(folder),
+        project,
+        ScriptSettings(**settings),
+        watch=watch,
+        in_root=in_root,
+        taken=taken,
+        prefix=prefix,
+        chosen=chosen,
     )
 
 

@@ -29,6 +29,7 @@ from forge.core.messages import Message, ToolCall
 from forge.core.plain_values import brief
 from forge.durable.client import new_run_id
 from forge.durable.store import RunStore
+from forge.durable.store.find import RunFilter
 from forge.durable.store.heartbeats import list_workers
 from forge.durable.store.rows import INITIAL_MESSAGES, MODEL, OVER, SINGLE_CALL, RunInfo
 from forge.durable.store.tables import runs
@@ -129,12 +130,12 @@ def begin(console: ConsoleState, prompt: str, session: str = "") -> RunInfo:
 
 def _history(console: ConsoleState, session: str) -> list[Message]:
     store = console.runs.store
-    for run in store.list(session=session, parent="", limit=20)[::-1]:
+    for run in store.list(RunFilter(session=session, parent=""), limit=20)[::-1]:
         if not run.is_over and not run.scope.get(SINGLE_CALL):
             message = f"run {run.id} of the session {brief(session)} is {run.status}"
             raise ToolError(message, ErrorKind.USER, "Wait until it is over, answer it, or stop it first.")
     with session_store(console.workspace) as sessions:
-        for run in store.list(session=session, parent="", status=OVER, limit=20)[::-1]:
+        for run in store.list(RunFilter(session=session, parent="", status=OVER), limit=20)[::-1]:
             if not run.scope.get(SINGLE_CALL):
                 store_in_session(run, store, sessions)
         return sessions.open(session).messages

@@ -29,7 +29,8 @@ What both paths use:
     parameters         limits and examples in a parameter's type; reads parameters of plain types without pydantic
     pydantic_private   all that Forge knows of pydantic beyond its public interface
     type_schemas       the JSON Schemas of Python types: of pydantic models, and of return types
-    outline            the parameters of a schema, wherever its root keeps them; follows references within bounds
+    outline            the parameters of a schema, wherever its root keeps them
+    references         follows the references of a schema within bounds
     old_drafts         rewrites older spellings of JSON Schema
     names              another spelling of a name, or a close one
     example            a correct call, made from a schema, for errors

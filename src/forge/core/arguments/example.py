@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from forge.core.arguments.old_drafts import modernise_schema
-from forge.core.arguments.outline import find_reference, flatten_schema
+from forge.core.arguments.outline import flatten_schema
+from forge.core.arguments.references import find_reference
 from forge.core.plain_values import clip_bytes
 from forge.core.spec import JsonSchema
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from forge.core.arguments.example import example
-from forge.core.arguments.names import LONGEST_NAME, near
-from forge.core.arguments.outline import NamesByPath
+from forge.core.arguments.names import LONGEST_NAME, Names, near
+from forge.core.arguments.references import References
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief, clip_bytes, json_type
 from forge.core.spec import JsonSchema, ToolSpec
@@ -20,6 +20,7 @@ LONGEST_PATH = 80  # characters of a name or a path in a problem
 _LONGEST_CHOICES = 4_000  # characters of the choices that are compared with a value
 _SHOWN_CHOICES = 120  # characters of them in an error
 _VALIDATION = ErrorKind.VALIDATION  # saves time: see `FlatProblems`
+_MOST_SCHEMAS = 1_000  # that describe one place in the arguments
 LONGEST_ERROR = 1_000  # bytes, so that an error with its call and its example stays under 2 kB
 
 Path = tuple[str | int, ...]
@@ -44,6 +45,49 @@ class FlatProblems(list[ArgumentProblem]):
     """
 
     __slots__ = ()
+
+
+class NamesByPath:
+    """The names of a schema by path, each looked up once. `aliases` are other names at the top."""
+
+    def __init__(self, schema: JsonSchema, aliases: Mapping[str, str]) -> None:
+        self._schema = schema
+        self._aliases = aliases
+        self._found: dict[tuple[str | int, ...], Names] = {}
+
+    def at(self, path: tuple[str | int, ...]) -> Names:
+        """Returns the keys that an object at `path` may have."""
+        found = self._found.get(path)
+        if found is None:
+            found = self._found[path] = self._look(path)
+        return found
+
+    @cached_property
+    def _references(self) -> References:
+        return References(self._schema)
+
+    def _look(self, path: tuple[str | int, ...]) -> Names:
+        here = self._references.same_place([self._schema], _MOST_SCHEMAS)
+        for part in path:
+            inside = [one for node in here for one in _schemas_inside(node, part)]
+            here = self._references.same_place(inside, _MOST_SCHEMAS)
+        objects = [node for node in here if isinstance(node.get("properties"), Mapping)]
+        known = dict.fromkeys(name for node in objects for name in node["properties"])
+        required = [name for name in known if all(name in (node.get("required") or ()) for node in objects)]
+        return Names(tuple(known), tuple(required), {} if path else self._aliases)
+
+
+def _schemas_inside(node: Mapping[str, Any], part: str | int) -> list[Any]:
+    """Returns the schemas of one key or item."""
+    if isinstance(part, int):
+        first = node.get("prefixItems")
+        if isinstance(first, list | tuple) and part < len(first):
+            return [first[part]]
+        return [node.get("items")]
+    properties = node.get("properties")
+    if isinstance(properties, Mapping) and part in properties:
+        return [properties[part]]
+    return [node.get("additionalProperties")]
 
 
 class ToolHelp:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, unquote, urldefrag, urljoin
 
-from forge.core.arguments.outline import BRANCHES, CONDITIONS, DEPENDENT
+from forge.core.arguments.references import BRANCHES, CONDITIONS, DEPENDENT
 from forge.core.spec import JsonSchema
 
 KeyPath = tuple[str | int, ...]

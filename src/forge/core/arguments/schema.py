@@ -13,8 +13,9 @@ from forge.core.arguments.explain import MOST_REPAIRED, ArgumentProblem
 from forge.core.arguments.json_text import as_text
 from forge.core.arguments.names import find_close_names, fold_name
 from forge.core.arguments.old_drafts import localise_references, modernise_schema
-from forge.core.arguments.outline import REFERENCES, References, flatten_schema, is_flat, outline
+from forge.core.arguments.outline import flatten_schema, is_flat, outline
 from forge.core.arguments.parse import Parse, mark_repaired
+from forge.core.arguments.references import REFERENCES, References
 from forge.core.arguments.repair import Repairing, resolve_aliases
 from forge.core.arguments.wrappers import WRAPPERS, are_all_known
 from forge.core.errors import DefinitionError

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from forge.core.arguments.old_drafts import NAMED_KEYWORDS, modernise_schema
-from forge.core.arguments.outline import find_reference, flatten_schema, is_flat
+from forge.core.arguments.outline import flatten_schema, is_flat
+from forge.core.arguments.references import find_reference
 from forge.core.spec import JsonSchema, ToolSpec, once_for_each_spec
 
 _NOT_STRICT = {

@@ -48,16 +48,16 @@ class Deadline(Generic[T]):
     """
 
     __slots__ = (
-        "arrived",
+        "added_seconds",
         "coroutine",
         "end",
         "grace",
         "grace_end",
-        "granted",
-        "ours",
+        "our_cancellations",
         "phase",
         "seconds",
         "task",
+        "their_cancellations",
         "timer",
         "waited_seconds",
     )
@@ -72,11 +72,11 @@ class Deadline(Generic[T]):
     ) -> None:
         self.coroutine = coroutine
         self.waited_seconds = waited_seconds  # seconds so far that do not count
-        self.granted = 0.0  # of those, how many were added to the deadline
+        self.added_seconds = 0.0  # of those, how many were added to the deadline
         self.seconds = seconds
         self.grace = grace
-        self.ours = 0  # how often we cancelled the task; taken back at the end
-        self.arrived = 0  # how many cancellations by others the task had when the latest of them arrived
+        self.our_cancellations = 0  # how often we cancelled the task; taken back at the end
+        self.their_cancellations = 0  # how many cancellations by others the task had when the latest of them arrived
         self.phase = _Phase.RUNNING
         self.end: float | None = None  # the deadline, in the loop's time
         self.grace_end = 0.0  # when the grace after a cancellation by others is over
@@ -106,8 +106,8 @@ class Deadline(Generic[T]):
                 except asyncio.CancelledError as error:
                     if self.phase is _Phase.ABANDONED:
                         raise
-                    if fired < self.ours:
-                        fired = self.ours
+                    if fired < self.our_cancellations:
+                        fired = self.our_cancellations
                         waited = throw(error)
                     else:
                         waited = self._pass_on(error, task)
@@ -120,19 +120,19 @@ class Deadline(Generic[T]):
                 raise asyncio.CancelledError from None  # swallowed inside, but meant for the whole task
             return stop.value  # type: ignore[no-any-return]
         except asyncio.CancelledError:
-            if self.ours and not self._is_cancelled(task):
+            if self.our_cancellations and not self._is_cancelled(task):
                 raise DeadlinePassed from None
             raise
         finally:
             if self.timer is not None:
                 self.timer.cancel()
-            for _ in range(self.ours):
+            for _ in range(self.our_cancellations):
                 task.uncancel()
             self._close()
 
     def _pass_on(self, error: asyncio.CancelledError, task: asyncio.Task[Any]) -> Any:
         """Passes on a cancellation by others; that of a timeout or a group inside is taken back within the grace."""
-        self.arrived = task.cancelling() - self.ours
+        self.their_cancellations = task.cancelling() - self.our_cancellations
         if self.phase is _Phase.RUNNING:
             self.grace_end = asyncio.get_running_loop().time() + self.grace
             self._enter(_Phase.LEAVING, self.grace_end if self.end is None else min(self.grace_end, self.end))
@@ -144,7 +144,7 @@ class Deadline(Generic[T]):
 
     def _is_cancelled(self, task: asyncio.Task[Any]) -> bool:
         """Returns whether other code cancelled the task, and no code inside took it back."""
-        return self.arrived > 0 and task.cancelling() - self.ours >= self.arrived
+        return self.their_cancellations > 0 and task.cancelling() - self.our_cancellations >= self.their_cancellations
 
     def _enter(self, phase: _Phase, until: float | None) -> None:
         """Begins a phase, with the timer at `until`; None: there is no timer."""
@@ -170,15 +170,15 @@ class Deadline(Generic[T]):
             return
         else:
             self._enter(_Phase.ABANDONED, None)
-        self.ours += 1
+        self.our_cancellations += 1
         self.task.cancel()
 
     def _add_waited_seconds(self) -> bool:
         """Moves the deadline by the seconds that do not count. Returns whether there were any since the last time."""
-        more = 0.0 if self.waited_seconds is None else self.waited_seconds() - self.granted
+        more = 0.0 if self.waited_seconds is None else self.waited_seconds() - self.added_seconds
         if more <= 0 or self.end is None:
             return False
-        self.granted += more
+        self.added_seconds += more
         self.end += more
         return True
 

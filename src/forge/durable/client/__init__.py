@@ -22,6 +22,7 @@ from forge.durable.engine.start_segments import Starter, local_engine
 from forge.durable.store import RunStore
 from forge.durable.store.check_input import check_messages, check_name, check_new, check_text, check_words
 from forge.durable.store.encoding import object_of, run_result
+from forge.durable.store.find import RunFilter
 from forge.durable.store.heartbeats import UnattendedWarning, has_worker
 from forge.durable.store.marks import RunMarked
 from forge.durable.store.rows import FINE, MODEL, OVER, TAKES, Mark, NewRun, Question, RunInfo
@@ -128,8 +129,16 @@ class Runs:
         return has_worker(self.store, run)
 
     def list(self, **wanted: Any) -> Infos:
-        """Lists runs, the newest first; takes the parameters of `RunStore.list`."""
-        return self.store.list(**wanted)
+        """Lists runs, the newest first: `limit` of them, by default 100.
+
+        The other conditions are `status`, `agent`, `queue`, `tenant`, `session`, `user`, `model`. `parent=""`: only
+        runs that no other run started. `failure`: the reason of a bad end, the kind of its error, or "any". `mark`:
+        "good", "bad", "any" or "none". `cost`: at least so much. `kind`: "chat" or "call". `text`: in the prompt, the
+        id, the session or the answer. `since`, `until`: when they were created. `before`: `created` and id of the last
+        known run.
+        """
+        limit = wanted.pop("limit", 100)
+        return self.store.list(RunFilter(**wanted), limit=limit)
 
     def messages(self, run_id: str) -> Messages:
         return self.store.messages(self.get(run_id).id)
@@ -276,7 +285,7 @@ class Runs:
             raise StoreError(message, ErrorKind.VALIDATION, 'Name one: delete_all(tenant="acme").')
         wanted: dict[str, Any] = {"status": OVER, "user": user or None, "tenant": tenant or None, "parent": ""}
         last: tuple[float, str] | None = None
-        while some := self.store.list(**wanted, before=last, limit=PAGE):
+        while some := self.store.list(RunFilter(**wanted, before=last), limit=PAGE):
             last = (some[-1].created, some[-1].id)
             for run in some:
                 try:
@@ -346,7 +355,7 @@ class Runs:
 
     def _family(self, run: RunInfo) -> Iterator[RunInfo]:
         yield run
-        for child in self.store.list(parent=run.id, limit=1_000):
+        for child in self.store.list(RunFilter(parent=run.id), limit=1_000):
             yield from self._family(child)
 
     def _answer_in_words(self, run: RunInfo, words: str) -> RunInfo:

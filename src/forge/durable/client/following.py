@@ -12,6 +12,7 @@ from forge.core.messages import ToolCall
 from forge.core.plain_values import brief
 from forge.core.result import ToolResult
 from forge.durable.store import RunStore
+from forge.durable.store.find import RunFilter
 from forge.durable.store.marks import RunMarked
 from forge.durable.store.rows import RunInfo
 
@@ -55,7 +56,7 @@ class RunFollower:
 
     def _add_children(self, run_id: str) -> None:
         """Adds the runs that it started, recursively."""
-        for child in self._store.list(parent=run_id, limit=MOST_AT_ONCE):
+        for child in self._store.list(RunFilter(parent=run_id), limit=MOST_AT_ONCE):
             self._seen.setdefault(child.id, self._start)
             self._add_children(child.id)
 

@@ -103,50 +103,8 @@ class RunStore:
         check_input.check_lookup(beginning)
         return self.database.read(lambda connection: _find.find_by_prefix(connection, beginning))
 
-    def list(
-        self,
-        *,
-        status: Status | Statuses | None = None,
-        agent: str | None = None,
-        queue: str | None = None,
-        tenant: str | None = None,
-        session: str | None = None,
-        parent: str | None = None,
-        user: str | None = None,
-        model: str | None = None,
-        failure: str | None = None,
-        mark: str | None = None,
-        cost: float | None = None,
-        kind: str | None = None,
-        text: str | None = None,
-        since: float | None = None,
-        until: float | None = None,
-        before: tuple[float, str] | None = None,
-        limit: int = 100,
-    ) -> Infos:
-        """Lists runs, the newest first. `parent=""`: only runs that no other run started. `failure`: the reason of a
-        bad end, the kind of its error, or "any". `mark`: "good", "bad", "any" or "none". `cost`: at least so
-        much. `kind`: "chat" or "call". `text`: in the prompt, the id, the session or the answer. `since`, `until`: when
-        they were created. `before`: `created` and id of the last known run.
-        """
-        wanted = _find.RunFilter(
-            status=status,
-            agent=agent,
-            queue=queue,
-            tenant=tenant,
-            session=session,
-            parent=parent,
-            user=user,
-            model=model,
-            failure=failure,
-            mark=mark,
-            cost=cost,
-            kind=kind,
-            text=text,
-            since=since,
-            until=until,
-            before=before,
-        )
+    def list(self, wanted: _find.RunFilter = _find.RunFilter(), *, limit: int = 100) -> Infos:  # noqa: B008
+        """Lists runs, the newest first."""
         return self.database.read(lambda connection: _find.list_runs(connection, wanted, limit))
 
     def list_page(self, wanted: _find.RunFilter, limit: int, looked: int = 5_000) -> _find.RunPage:

@@ -10,7 +10,7 @@ import json
 import os
 import shlex
 from asyncio import CancelledError
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -309,7 +309,7 @@ class ScriptSettings:
 
     timeout: float | None = TIMEOUT
     python: str = ""  # a program's name or path; by default the Python that runs Forge
-    env_passthrough: tuple[str, ...] = ()  # names of variables that scripts see
+    env_passthrough: Sequence[str] = ()  # names of variables that scripts see
     network: bool = False  # in a sandbox
     sandbox: str | bool = "auto"
     max_output_bytes: int = MAX_OUTPUT

@@ -19,6 +19,7 @@ from forge.core.messages import ToolCall, export_message
 from forge.core.plain_values import brief
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
+from forge.durable.store.find import RunFilter
 from forge.project.config.declaration import Configuration
 from forge.project.runs.sessions import session_store
 from forge.project.version import version as forge_version
@@ -219,7 +220,9 @@ def store_finished_runs(store: RunStore, workspace: Path, limit: int = 100) -> i
     from forge.durable.store.rows import OVER
 
     with session_store(workspace) as sessions:
-        return sum(store_in_session(run, store, sessions) for run in store.list(status=OVER, parent="", limit=limit))
+        return sum(
+            store_in_session(run, store, sessions) for run in store.list(RunFilter(status=OVER, parent=""), limit=limit)
+        )
 
 
 def check_runs_are_over(configuration: Configuration, workspace: Path, session: str) -> None:
@@ -231,7 +234,7 @@ def check_runs_are_over(configuration: Configuration, workspace: Path, session: 
     from forge.durable.client import Runs
 
     with Runs(url) as runs:
-        found = next((run for run in runs.store.list(session=session, limit=1_000) if not run.is_over), None)
+        found = next((run for run in runs.store.list(RunFilter(session=session), limit=1_000) if not run.is_over), None)
         if found is not None:
             message = f"the run {found.id} of the session {brief(session)} is {found.status}"
             hint = f"Let it end, or stop it: forge runs cancel {found.id}. Then try again."

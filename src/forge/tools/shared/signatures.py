@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from forge.core.arguments.outline import References, flatten_schema
+from forge.core.arguments.outline import flatten_schema
+from forge.core.arguments.references import References
 from forge.core.spec import JsonSchema, ToolSpec
 
 DEEPEST_TYPE = 6  # levels of a type; what lies deeper is `Any`
