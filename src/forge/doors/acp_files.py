@@ -14,11 +14,12 @@ from typing import Protocol, TypeVar
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.execution.chain import Next, Step, StepObject
+from forge.core.execution.chain import Next, Step, StepObject, step_name
 from forge.core.execution.threads import in_thread
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.permissions.targets import targets_of
+from forge.pipeline.track_files import TrackFiles
 from forge.workspace.paths import Location, PathValidator, quote_path
 from forge.workspace.paths.open import UnsavedText, list_unsaved, open_file, show_unsaved, status_of
 from forge.workspace.text import DecodedText, decode
@@ -47,7 +48,7 @@ T = TypeVar("T")
 
 def add_editor(steps: tuple[Step, ...], editor: EditorFiles) -> tuple[Step, ...]:
     """Returns the steps of an agent with those for the unsaved text: around the gate, and directly around the tool."""
-    at = next((at for at, one in enumerate(steps) if getattr(one, "name", "") == "track_files"), 1)
+    at = next((at for at, one in enumerate(steps) if step_name(one) == TrackFiles.name), 1)
     return (*steps[:at], ShowUnsaved(editor), *steps[at:], SaveFirst(editor))
 
 
