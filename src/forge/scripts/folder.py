@@ -230,9 +230,12 @@ def scripts(
         prefix: the tools are named `prefix_name`.
         include: patterns of the scripts' own names: only these.
         exclude: patterns of names to leave out.
-        settings: how scripts run. `timeout`: the seconds that a script may take. `python`: the Python that runs it, by
-            default this one. `env_passthrough`: environment variables that it may see. `network`: whether it may use
-            the network. `sandbox`: its sandbox. `max_output_bytes`: its longest output.
+        timeout: the seconds that a script may take.
+        python: the Python that runs scripts; by default this one.
+        env_passthrough: environment variables that scripts may see.
+        network: whether scripts may use the network.
+        sandbox: the sandbox of scripts.
+        max_output_bytes: the longest output.
 
     Example:
         >>> scripts("tools").load()
