@@ -197,7 +197,7 @@ def _find_candidates(paths: PathValidator, folder: str, *, in_root: bool) -> lis
 
 
 class ScriptOptions(TypedDict, total=False):
-    """How the scripts of a folder run; `scripts` describes it."""
+    """The settings of the scripts in a folder; `scripts` describes them."""
 
     timeout: float | None
     python: str
