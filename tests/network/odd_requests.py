@@ -49,8 +49,8 @@ def say(request: bytes) -> str:
     connected = socket.create_connection(("secret.test", 443), 20)
     came = b""
     with ssl.create_default_context().wrap_socket(connected, server_hostname="secret.test") as tls:
-        tls.sendall(request)
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # a request that is refused early may not be read whole
+            tls.sendall(request)
             while piece := tls.recv(65_536):
                 came += piece
     return came.decode("latin-1")
