@@ -49,7 +49,7 @@ def test_the_example_of_an_evaluation_passes():
     assert "all              3/3 100 %" in output
 
 
-@pytest.mark.parametrize("name", ["analyst", "maintainer", "oncall"])
+@pytest.mark.parametrize("name", ["analyst", "maintainer", pytest.param("oncall", marks=pytest.mark.slow)])
 def test_the_project_of_an_example_passes_its_own_tests_rules_and_evaluation(tmp_path, name):
     project = tmp_path / name
     shutil.copytree(ROOT / "examples" / name, project, ignore=shutil.ignore_patterns("__pycache__"))
