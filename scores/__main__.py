@@ -5,10 +5,22 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from datetime import UTC, datetime
 from importlib import import_module
 
 from scores.published import add_published
-from scores.report import PAGE, Missing, NotGiven, Score, find_drops, keep_failures, read_results, write_results
+from scores.report import (
+    PAGE,
+    Missing,
+    NotGiven,
+    Score,
+    date_rows,
+    find_drops,
+    keep_failures,
+    merge_results,
+    read_results,
+    write_results,
+)
 
 SUITES = (
     "mcp",
@@ -26,6 +38,8 @@ SUITES = (
     "schemathesis",
     "models",
     "doors",
+    "patches",
+    "real",
 )
 
 
@@ -43,7 +57,7 @@ def main() -> int:
         print(f"== worse: {drop}")
     if given.check:
         return 1 if drops else 0
-    write_results({**before, **after}, SUITES)
+    write_results(merge_results(before, after), SUITES)
     print(f"== written: {PAGE}")
     return 0
 
@@ -62,7 +76,7 @@ def _run(name: str) -> Score:
     for row in score.rows:
         print(f"   {row.measure}: {row.passed:,} of {row.cases:,}")
     print(f"   {time.monotonic() - start:.0f} s", flush=True)
-    return keep_failures(add_published(score))
+    return date_rows(keep_failures(add_published(score)), f"{datetime.now(UTC):%Y-%m-%d}")
 
 
 if __name__ == "__main__":

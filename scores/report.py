@@ -36,6 +36,7 @@ class Row:
     failures: Sequence[str] = ()
     fewer_is_better: bool = False
     more_failures: int = 0  # beyond those that are kept
+    measured: str = ""  # the day; "" in a run that is under way
 
     @property
     def rate(self) -> float:
@@ -50,7 +51,7 @@ class Score:
     source: str  # the package and its version
     measures: str
     rows: Sequence[Row] = ()
-    missing: str = ""
+    missing: str = ""  # why there are no rows, or why they are those of an earlier run
     not_given: bool = False  # missing because nobody named it: no reason to fail a check
     notes: Sequence[str] = field(default_factory=tuple)
 
@@ -61,6 +62,21 @@ def read_results() -> dict[str, Score]:
         return {}
     stored = json.loads(RESULTS.read_text(encoding="utf-8"))
     return {name: _score(value) for name, value in stored.items()}
+
+
+def date_rows(score: Score, day: str) -> Score:
+    """The score with the day of its run in every row; a row that was kept from an earlier run has its day."""
+    return replace(score, rows=[replace(row, measured=row.measured or day) for row in score.rows])
+
+
+def merge_results(before: Mapping[str, Score], after: Mapping[str, Score]) -> dict[str, Score]:
+    """The new scores; a suite that could not be had keeps the rows of its last run, and the reason."""
+    kept = {
+        name: replace(before[name], missing=score.missing, not_given=score.not_given)
+        for name, score in after.items()
+        if score.missing and not score.rows and name in before and before[name].rows
+    }
+    return {**before, **after, **kept}
 
 
 def write_results(scores: Mapping[str, Score], order: Sequence[str]) -> None:
@@ -112,23 +128,27 @@ def render_page(scores: Sequence[Score]) -> str:
         "",
         "Test suites and data that other people wrote, run against Forge by `make scores`. One suite alone:",
         "`make scores SUITE=bfcl`. The data comes from packages by name and is not part of this repository. A suite",
-        "that could not be had is listed as missing. Others: measured in the same run, or published.",
+        "that cannot be had on a machine keeps its last figures, with the day on which they were measured; one that",
+        "was never measured is listed as missing. Others: measured in the same run, or published.",
         "",
         "| suite | from | measure | Forge | others |",
         "|---|---|---|---|---|",
     ]
     for score in scores:
-        if score.missing:
+        if score.missing and not score.rows:
             lines.append(
                 f"| {score.suite} | {score.source} | {score.measures} | **missing**: {score.missing} | {NONE_KNOWN} |"
             )
         for row in score.rows:
             mark = " (fewer is better)" if row.fewer_is_better else ""
-            figures = f"{_figure(row)} | {row.others or NONE_KNOWN}"
+            kept = f", measured on {row.measured or 'an earlier day'}" if _is_kept(row, score) else ""
+            figures = f"{_figure(row)}{kept} | {row.others or NONE_KNOWN}"
             lines.append(f"| {score.suite} | {score.source} | {row.measure}{mark} | {figures} |")
     for score in scores:
         lines += ["", f"## {score.suite}", "", f"{score.measures} From {score.source}."]
         lines += [line for note in score.notes for line in ("", note)]
+        if score.missing and score.rows:
+            lines += ["", f"The figures are those of the last run. In the run after it: {score.missing}."]
         for row in score.rows:
             if row.failures:
                 lines += ["", f"**{row.measure}**: {_figure(row)}. Failures:", ""]
@@ -141,6 +161,11 @@ def render_page(scores: Sequence[Score]) -> str:
 def _never_run(name: str) -> Score:
     module = import_module(f"scores.{name}")
     return Score(name, module.SOURCE, module.MEASURES, missing=f"never run: `make scores SUITE={name}`")
+
+
+def _is_kept(row: Row, score: Score) -> bool:
+    """Whether the row comes from an earlier run than the other rows, or the suite could not be run."""
+    return bool(score.missing) or row.measured < max(other.measured for other in score.rows)
 
 
 def _figure(row: Row) -> str:

@@ -9,7 +9,7 @@ import pytest
 from scores import report
 from scores.__main__ import SUITES
 from scores.published import add_published, peers_repair, published
-from scores.report import Row, Score, find_drops, read_results, render_page, write_results
+from scores.report import Row, Score, date_rows, find_drops, merge_results, read_results, render_page, write_results
 
 KNOWN = Score("bfcl", "PyPI", "Calls.", [Row("right", 372, 372), Row("wrong", 2, 100, fewer_is_better=True)])
 
@@ -57,6 +57,31 @@ def test_every_suite_is_on_the_page_and_says_how_to_get_it(tmp_path, monkeypatch
         assert f"\n| {name} | " in page
     assert "**missing**: never run: `make scores SUITE=codex`" in page
     assert list(read_results()) == list(SUITES)
+
+
+def test_a_suite_that_cannot_be_had_keeps_its_last_figures_and_says_of_when_they_are():
+    known = date_rows(KNOWN, "2026-11-01")
+    missing = replace(KNOWN, rows=(), missing="no network")
+    [merged] = merge_results({"bfcl": known}, {"bfcl": missing}).values()
+    assert merged.rows == known.rows
+    page = render_page([merged])
+    assert "| right | 372 of 372 (1.000), measured on 2026-11-01 |" in page
+    assert "The figures are those of the last run. In the run after it: no network." in page
+
+
+def test_a_suite_that_is_measured_again_has_its_new_figures_without_a_day():
+    missing = replace(date_rows(KNOWN, "2026-11-01"), missing="no network")
+    [merged] = merge_results({"bfcl": missing}, {"bfcl": date_rows(changed(passed=371), "2026-11-02")}).values()
+    page = render_page([merged])
+    assert "| right | 371 of 372 (0.997) |" in page
+    assert "measured on" not in page
+
+
+def test_a_row_that_a_suite_kept_from_an_earlier_run_says_of_when_it_is():
+    rows = [replace(KNOWN.rows[0], measured="2026-11-01"), KNOWN.rows[1]]
+    page = render_page([date_rows(replace(KNOWN, rows=rows), "2026-11-02")])
+    assert "| right | 372 of 372 (1.000), measured on 2026-11-01 |" in page
+    assert "| 2 of 100 (0.020) |" in page
 
 
 def test_a_cell_of_others_is_never_empty():

@@ -200,6 +200,33 @@ def test_a_replacement_whose_indentation_has_two_readings_is_refused(old, new):
     assert changed == text.replace("start", "stop") + "        log()\n"
 
 
+BELOW_A_CASE = "        a = 1\n        b = 2\n"
+
+
+def test_a_text_with_a_line_at_the_margin_is_not_moved_to_the_left():
+    """The same lines stand elsewhere, less deep: the text was written for a deeper place that has changed since."""
+    text = "if x:\n    a = 1\n    b = 2\n    if y:\n        a = 1\n        b = 3\n"
+    assert find(text, BELOW_A_CASE, f"{BELOW_A_CASE}\ndef g():\n    return 1\n") is None
+    tabs = text.replace("    ", "\t")
+    assert find(tabs, BELOW_A_CASE, f"{BELOW_A_CASE}\ndef g():\n    return 1\n") is None
+
+
+def test_a_text_without_one_is_moved_to_the_left():
+    text = "if x:\n    a = 1\n    b = 2\n"
+    found, changed = edited(text, BELOW_A_CASE, f"{BELOW_A_CASE}\n        def g():\n            return 1\n")
+    assert found == "indentation"
+    assert changed == f"{text}\n    def g():\n        return 1\n"
+    found, changed = edited(text.replace("    ", "\t"), BELOW_A_CASE, f"{BELOW_A_CASE}        c = 3\n")
+    assert (found, changed) == ("whitespace", "if x:\n\ta = 1\n\tb = 2\n\tc = 3\n")
+
+
+def test_a_typographic_line_that_stays_is_written_as_in_the_file_also_if_it_moves():
+    text = 'say("one")\nx = 1\ny = 2\nend()\n'
+    old = "say(“one”)\nx = 1\ny = 2\nend()\n"
+    new = "x = 1\ny = 2\nend()\nsay(“one”)\nsay(“new”)\n"
+    assert edited(text, old, new) == ("punctuation", 'x = 1\ny = 2\nend()\nsay("one")\nsay(“new”)\n')
+
+
 def test_an_indentation_between_two_known_ones_is_found_from_both():
     text = "x:\n    y:\n        z\nfirst:\n        second\n"
     changed = edited(text, "first:\n    second \n", "first:\n  third\n    second\n")[1]

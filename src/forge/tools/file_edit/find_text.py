@@ -121,14 +121,20 @@ def _try_rungs(text: str, old: str, new: str, replace_all: bool) -> Iterator[tup
     lines = _Lines(text, replace_all)
     piece = _Piece.of(old, normalise_newlines(new))
     yield "trailing whitespace", lines.find_matching(piece, str.rstrip)
-    yield "indentation", lines.find_matching(piece, str.strip, lambda found: find_uniform_shift(piece.old, found))
+    yield (
+        "indentation",
+        lines.find_matching(piece, str.strip, lambda found: find_uniform_shift(piece.old, piece.new, found)),
+    )
     yield (
         "whitespace",
         lines.find_matching(
             piece, _collapse_space, lambda found: convert_units(lambda: lines.unit, piece.old, piece.new, found)
         ),
     )
-    yield "punctuation", lines.find_matching(piece, _plain_punctuation)
+    yield (
+        "punctuation",
+        lines.find_matching(piece, _plain_punctuation, lambda found: _keep_known_lines(piece.old, found)),
+    )
     if (unescaped := _decode_escapes(old)) != old:
         escaped_too = "\n" in old or "\n" not in new
         meant = _Piece.of(
@@ -245,6 +251,12 @@ def _keep_line(line: str) -> str:
     return line
 
 
+def _keep_known_lines(old: Sequence[str], found: Sequence[str]) -> Reindent:
+    """Writes a line of the old text as the file has it, wherever the replacement has it: also a line that moved."""
+    known = dict(zip(old, found, strict=True))
+    return lambda line: known.get(line, line)
+
+
 def _split(text: str) -> list[str]:
     lines = text.split("\n")
     if not lines[-1]:
@@ -307,8 +319,11 @@ def indentation(line: str) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
-def find_uniform_shift(old: Sequence[str], found: Sequence[str]) -> Reindent | None:
-    """Returns the shift if every line that is not blank moved by the same whitespace; None otherwise."""
+def find_uniform_shift(old: Sequence[str], new: Sequence[str], found: Sequence[str]) -> Reindent | None:
+    """Returns the shift if every line that is not blank moved by the same whitespace; None otherwise.
+
+    None, too, if a new line stands at the margin and would have to move left: the text was written for another place.
+    """
     pairs = [(indentation(a), indentation(b)) for a, b in zip(old, found, strict=True) if a.strip()]
     if not pairs:
         return None
@@ -319,7 +334,8 @@ def find_uniform_shift(old: Sequence[str], found: Sequence[str]) -> Reindent | N
             return lambda line: added + line if line.strip() else line
     if here.endswith(there):
         removed = here[: len(here) - len(there)]
-        if all(a == removed + b for a, b in pairs):
+        fits = all(line.startswith(removed[:1]) for line in new if line.strip())
+        if fits and all(a == removed + b for a, b in pairs):
             return lambda line: _remove_indent(line, removed)
     return None
 
@@ -348,14 +364,14 @@ def convert_units(
         has_tabs = any("\t" in one for one in known.values())
         units = find_unit([*old, *new]), "\t" if has_tabs else file_unit()
         translated = {indent: _translate_indent(indent, known, *units) for indent in unknown}
-        if any(len(ways) > 1 for ways in translated.values()):
+        if any(len(ways) != 1 for ways in translated.values()):
             return None
         known |= {indent: ways.pop() for indent, ways in translated.items()}
     return lambda line: known[indent] + line[len(indent) :] if (indent := indentation(line)) in known else line
 
 
 def _translate_indent(indent: str, known: Mapping[str, str], unit: str, file_unit: str) -> set[str]:
-    """Returns the candidate indentations, counted in units from the nearest known ones."""
+    """Returns the candidate indentations, counted in units from the nearest known ones; none: there is no such one."""
     columns = _count_columns(indent)
     shallower = [one for one in known if _count_columns(one) <= columns]
     deeper = [one for one in known if _count_columns(one) > columns]
@@ -369,6 +385,8 @@ def _translate_indent(indent: str, known: Mapping[str, str], unit: str, file_uni
         levels, rest = divmod(_count_columns(start) - columns, max(_count_columns(unit), 1))
         left = known[start]
         for part in [file_unit] * levels + [" " * rest if shallower else file_unit] * bool(rest):
+            if not left.endswith(part):
+                return set()
             left = left.removesuffix(part)
         ways.add(left)
     return ways
