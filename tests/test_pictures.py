@@ -46,7 +46,7 @@ def test_a_drawing_is_valid_and_has_all_of_the_text():
     ("name", "shown"),
     [
         ("terminal-approval", ("file_edit wants to write", "-    return", "+    return", "[y]es", "turns")),
-        ("terminal-trial", ("Apply its effects?", "delete old.txt", "+VERSION", "apply [s]ome")),
+        ("terminal-trial", ("Apply its effects?", "delete old.txt", "+VERSION", "[s]ome")),
     ],
 )
 def test_the_picture_of_an_approval_shows_it_and_nothing_of_the_machine(name, shown):

@@ -207,10 +207,10 @@ def test_the_effects_of_a_trial_are_applied_or_discarded(workspace, begin):
     turns = (call("bash", command="echo 1 > a"), call("bash", command="echo 2 > b"), "Both.")
     with begin(*turns, flags=("--trial", "auto")) as terminal:
         terminal.wait(READY)
-        shown = terminal.press("go", ENTER).wait("│ echo 1 > a", "│ +1\n[y]es, apply [n]o, discard")
+        shown = terminal.press("go", ENTER).wait("│ echo 1 > a", "│ +1\n[y]es [n]o, discard")
         assert "[e]dit" not in shown
         assert not (workspace / "a").exists()
-        terminal.press("y").wait("│ echo 2 > b", "│ +2\n[y]es, apply [n]o, discard")
+        terminal.press("y").wait("│ echo 2 > b", "│ +2\n[y]es [n]o, discard")
         assert (workspace / "a").read_text() == "1\n"
         terminal.press("n").wait("Both.", READY)
         terminal.press(control("d"))

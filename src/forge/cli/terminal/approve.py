@@ -68,7 +68,7 @@ ECHOES = {
     "s": "some",
 }
 LABELS = {"r": "[r]eason"} | {key: f"[{key}]{word[1:]}" for key, word in ECHOES.items() if key != "r"}
-OF_EFFECTS = {"y": "[y]es, apply", "s": "apply [s]ome", "n": "[n]o, discard"}
+OF_EFFECTS = {"n": "[n]o, discard"}
 
 
 async def ask_on_terminal(
