@@ -32,7 +32,6 @@ Messages = list[Message]
 Questions = list[Question]
 Numbered = list[tuple[int, dict[str, Any]]]
 Files = list[tuple[str, int]]
-Statuses = Sequence[Status]
 _NOBODY = inbox.CalledRuns(frozenset(), frozenset())
 
 
