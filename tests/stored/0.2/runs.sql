@@ -6,7 +6,7 @@ CREATE TABLE application_versions (
     version_timestamp INTEGER NOT NULL DEFAULT (strftime('%s','now') * 1000),
     created_at INTEGER NOT NULL DEFAULT (strftime('%s','now') * 1000)
 , "application_name" TEXT DEFAULT NULL);
-INSERT INTO "application_versions" VALUES('ffb8bb93-2bc7-4bc5-891c-16e9d1cd9bf0','0.1.0+ce6d3fb83804',1795035287000,1795035287000,'forge');
+INSERT INTO "application_versions" VALUES('f6ed662d-58a5-4113-9352-dd9978b795d7','0.2.0+ce6d3fb83804',1795037744000,1795037744000,'forge');
 CREATE TABLE dbos_migrations (version INTEGER NOT NULL PRIMARY KEY);
 INSERT INTO "dbos_migrations" VALUES(123);
 CREATE TABLE forge_background (
@@ -28,11 +28,10 @@ CREATE TABLE forge_events (
 	size INTEGER NOT NULL, 
 	packed BLOB NOT NULL
 );
-INSERT INTO "forge_events" VALUES(1,'run-37d20ef7cf67',1,3,X'0103062A52A963851AA2483288DC666A606C6A6461A967616E66606A66020D5E43E4E0454AE268A10C2C63720B40FCE0C44A858CD49C9C7C3DA55A2E502983960721052EA6AD961646161646C6505B8D88B3159A3F3D60F661E4534362F229921B2C8CCD611E3726D209E0CC6B8899790D8D8C10D9D79484EC5B0B00');
-INSERT INTO "forge_events" VALUES(2,'run-37d20ef7cf67',1,1,X'0103062AA8D481A758D420459642E43753036353230B4B3D4B0B4B0363637368009B2007309226EC79C5233527275F4F490751B825E61597A71641D339C822CC846E68648448EAA6A42575608C422420891E52B0C1C34507E4558887758DCD538C0C52D3CC93D3CCCC8112A0E23417524019D40200');
-INSERT INTO "forge_events" VALUES(3,'run-16706aebf513',1,2,X'0103062A52A963851AA2483288DC666A606C6A6C60A26769686C640A0D5C43E4C02D4FCC2C0125318C20061630B905207E3828452A242AE4E597A4EA29D572814A19B43C082970D16D35D53330333636333382DA6B4494BDD0ECE9A900CE090A99250A29F9E579408B01');
-INSERT INTO "forge_events" VALUES(4,'run-16706aebf513',1,2,X'01C312F360A65972B2A5A5895992A141BC217129C1D2D4C0D8D4D8C054CFD0C8DCCCC8D2181AEE26C8E15E9E9859024A7D44843EB203D0520A3841A3C68852750C38B1C400233A46292FBF2455AFA4A224464907C8037AB704A80A2295919A93931FA354AB04495048456862713630C7627A1E6C9B15CC48E49040D78C1914C6168606268616D0A0301DAC41A183E41590D3A08642EA2BA000DCF3C0945D0A4E6F40567E49466A11347DE51765A667E68139B500');
-INSERT INTO "forge_events" VALUES(5,'run-16706aebf513',1,2,X'019595CB0A833010457F2564D31644F230C6F43BBA0C142B010362170DB550FCF74E54303EA071A7984CC63B27F76E441D1EF2AA522ACB1F94DC698CC84A102E3811A9282427C524791E4ADE95D679F022840F4F5F4132B0BC1C06FEEA81130D33D6B87D3A93BA8FD3388137F85307ABC64FB5699AA7C63D0EE735E9B81A586C1BEB324BBF0D27396F3B1FEDF77245D621AFDF0B414154FA4C816B7C9AF346B7B7DAF8F840BE826D217B50579BD66FB4B0EC5D5AF0EDC6A4B13CC5E1F4AF2D9C2C03CB47CD7E54C5B6BFE437138A712909534A15928AACDF5AF09ADF5D0B0EF8858A7CE25746F13BDA32DDDA32657C366676C499FB1F');
+INSERT INTO "forge_events" VALUES(1,'run-278648ec737e',1,3,X'0103062A52A963851AA2483288DC666A606C6E6E62A2676C68646A60690A0D5E43E4E0454AE268A10C2C63720B40FCE0C44A858CD49C9C7C3DA55A2E502983960721052E165B8D8C0CCD0CCDA1B61A11672B347F7AC0ECC3C8A786C4E4532437185B1A19C07C6E4CA41BC0B9D71033F71A1A1921F2AF2909F9B71600');
+INSERT INTO "forge_events" VALUES(2,'run-278648ec737e',1,1,X'0103062AA8D481A758D420459642E437530363737313133D6323131323230B68009B2007309226EC79C5233527275F4F490751B825E61597A71641D339C822CC846E68648448EAA6A42575608C422420891E52B0C1C34507E4558887758DCC2DCC4C2C5293CD8DCD538112A0E23417524019D40200');
+INSERT INTO "forge_events" VALUES(3,'run-fb88feef4acd',1,3,X'018D54410AC32010BCF715E2B90475B586FEA02FE8C54BB0290DA4B107218592BF7735424D6221E0415961C6716650D4AC75CE4B45B3C92F6D8A81D6525792090E0292BC3C97776C3A1F4CB611192BE6F90AE76BF02469C8E07C5BD1E9107A6695C2B9720BB89C01309570C52EDC14D00B8959209D2737370E01B8E0FCB8B5AD541AEC09576DAD829ADFD75DF42711195129B41489A8DC4574EBC212915572E2A3960EA51F13C363D0F8864695FDDB1B7AC4137EBFC75BF3E8D1F6BD337442177F01');
+INSERT INTO "forge_events" VALUES(4,'run-fb88feef4acd',1,3,X'01CD96CF6E842010C65F8578699B6CCC2ACC023E478F5C8CA595D468B2CBEE1E36BE7B07B4C57F4DF1D6C483284C866FBEE1078A3A3946CACB27BAD6EFBED20C38AD4EF888AA022AB2F7B7C25BA9683BAB538B969F88BF0C12BA138E9473C65326F29C493A9603A6E5B897C63A534614652BAD85917C92F382250FE5BDA4D0072AF9CE5F25071CA11A16670DBF6ADD349D4A7A2754D8924B710C3A9CE1F8E14704ACF6D5D700DF3A5BEBF3A87977361FA6F5830DEFFEAE7184A783A692318051D2D3FF9774CE9F559FEC4D67196E8EBB69238565CF7BF37E2988B1C4E979211890940EE9788A3E05DCABF6B5D68EDEC445302DA29FDC6BDDBA8506A7DD4A83D86C741ADBCE71DDFC575AC9617E5F70A4DFBE29C4A6BF383EB8E494B1A30330480AB25F13308B21E0C4CF1C4088D1D03CCAD00316B33516B39C0630E67BC8D87F01');
 CREATE TABLE forge_files (
 	run TEXT NOT NULL, 
 	name TEXT NOT NULL, 
@@ -63,11 +62,11 @@ CREATE TABLE forge_messages (
 	message TEXT NOT NULL, 
 	PRIMARY KEY (run, place, position)
 );
-INSERT INTO "forge_messages" VALUES('run-37d20ef7cf67',1,0,'[{"role":"system","text":"You are an agent that works for a person at their command line. Your tools work in the directory /tmp/forge-stored-w45yg45x/project.\nIf you do not know something, use your tools to find out; do not guess. Do what was asked and no more, and\ncheck that it worked. A failed call says why: try another way, and do not repeat a refused call.\nWhen you are done, answer briefly, in plain text: what you found or did, and what is left to do.\n\nYou keep notes."},{"role":"user","text":"Say hello."}]');
-INSERT INTO "forge_messages" VALUES('run-37d20ef7cf67',2,0,'{"role":"assistant","text":"Hello.","finish":"stop","usage":{"input":122,"output":5,"cached":0,"cache_writes":0,"reasoning":0}}');
-INSERT INTO "forge_messages" VALUES('run-16706aebf513',1,0,'[{"role":"system","text":"You are an agent that works for a person at their command line. Your tools work in the directory /tmp/forge-stored-w45yg45x/project.\nIf you do not know something, use your tools to find out; do not guess. Do what was asked and no more, and\ncheck that it worked. A failed call says why: try another way, and do not repeat a refused call.\nWhen you are done, answer briefly, in plain text: what you found or did, and what is left to do.\n\nYou keep notes."},{"role":"user","text":"Write a note."}]');
-INSERT INTO "forge_messages" VALUES('run-16706aebf513',2,0,'{"role":"assistant","text":"I write it down.","tool_calls":[{"id":"call_6cc9946b10_1","name":"file_write","arguments":"{\"path\": \"note.txt\", \"content\": \"hello\"}"}],"finish":"calls","usage":{"input":123,"output":20,"cached":0,"cache_writes":0,"reasoning":0}}');
-INSERT INTO "forge_messages" VALUES('run-3505363838ce',1,0,'[{"role":"system","text":"You are an agent that works for a person at their command line. Your tools work in the directory /tmp/forge-stored-w45yg45x/project.\nIf you do not know something, use your tools to find out; do not guess. Do what was asked and no more, and\ncheck that it worked. A failed call says why: try another way, and do not repeat a refused call.\nWhen you are done, answer briefly, in plain text: what you found or did, and what is left to do.\n\nYou keep notes."},{"role":"user","text":"Say hello later."}]');
+INSERT INTO "forge_messages" VALUES('run-278648ec737e',1,0,'[{"role":"system","text":"You are an agent that works for a person at their command line. Your tools work in the directory /tmp/forge-stored-j2o4kae1/project.\nIf you do not know something, use your tools to find out; do not guess. Do what was asked and no more, and\ncheck that it worked. A failed call says why: try another way, and do not repeat a refused call.\nWhen you are done, answer briefly, in plain text: what you found or did, and what is left to do.\n\nYou keep notes."},{"role":"user","text":"Say hello."}]');
+INSERT INTO "forge_messages" VALUES('run-278648ec737e',2,0,'{"role":"assistant","text":"Hello.","finish":"stop","usage":{"input":122,"output":5,"cached":0,"cache_writes":0,"reasoning":0}}');
+INSERT INTO "forge_messages" VALUES('run-fb88feef4acd',1,0,'[{"role":"system","text":"You are an agent that works for a person at their command line. Your tools work in the directory /tmp/forge-stored-j2o4kae1/project.\nIf you do not know something, use your tools to find out; do not guess. Do what was asked and no more, and\ncheck that it worked. A failed call says why: try another way, and do not repeat a refused call.\nWhen you are done, answer briefly, in plain text: what you found or did, and what is left to do.\n\nYou keep notes."},{"role":"user","text":"Write a note."}]');
+INSERT INTO "forge_messages" VALUES('run-fb88feef4acd',2,0,'{"role":"assistant","text":"I write it down.","tool_calls":[{"id":"call_ce4573c63c68cc5381fd","name":"file_write","arguments":"{\"path\": \"note.txt\", \"content\": \"hello\"}"}],"finish":"calls","usage":{"input":123,"output":20,"cached":0,"cache_writes":0,"reasoning":0}}');
+INSERT INTO "forge_messages" VALUES('run-9b86e90ae743',1,0,'[{"role":"system","text":"You are an agent that works for a person at their command line. Your tools work in the directory /tmp/forge-stored-j2o4kae1/project.\nIf you do not know something, use your tools to find out; do not guess. Do what was asked and no more, and\ncheck that it worked. A failed call says why: try another way, and do not repeat a refused call.\nWhen you are done, answer briefly, in plain text: what you found or did, and what is left to do.\n\nYou keep notes."},{"role":"user","text":"Say hello later."}]');
 CREATE TABLE forge_questions (
 	id TEXT NOT NULL, 
 	run TEXT NOT NULL, 
@@ -82,7 +81,7 @@ CREATE TABLE forge_questions (
 	always TEXT, 
 	PRIMARY KEY (id)
 );
-INSERT INTO "forge_questions" VALUES('bc1638dce344c122','run-16706aebf513','call_6cc9946b10_1','file_write','4af30dfaa8d5e8d1ca7f243725aeb57e761435294879aa9aa43482922cb5ac68','{"tool":"file_write","description":"Create a file, or overwrite one that was read before. To change a part, use file_edit.","agent":"main","arguments":{"path":"note.txt","content":"hello"},"parts":[["write","note.txt"]],"reason":"no rule matches, and write asks by default","remember":"allow write note.txt","covers":["db91c2c82f63705a94ea52aa645e02d6f152ca376ecef8a77c2f7bd3002c9676"],"takes":{"parameters":{"type":"object","properties":{"path":{"examples":["notes.txt"],"type":"string"},"content":{"examples":["Hello\n"],"type":"string"}},"additionalProperties":false,"required":["path","content"]},"aliases":{"file_path":"path","filepath":"path","filename":"path","contents":"content","text":"content","file_text":"content"},"strict":false},"editable":true,"personal":false,"preview":"--- /dev/null\n+++ b/note.txt\n@@ -0,0 +1 @@\n+hello\n\\ No newline at end of file\n"}',1.79503530555979752538e+09,NULL,NULL,'',NULL);
+INSERT INTO "forge_questions" VALUES('50b4ba5aca3d6bbf','run-fb88feef4acd','call_ce4573c63c68cc5381fd','file_write','4af30dfaa8d5e8d1ca7f243725aeb57e761435294879aa9aa43482922cb5ac68','{"tool":"file_write","description":"Create a file, or overwrite one that was read before. To change a part, use file_edit.","agent":"main","arguments":{"path":"note.txt","content":"hello"},"parts":[["write","note.txt"]],"reason":"no rule matches, and write asks by default","remember":"allow write note.txt","covers":["4dd5352d59036a160e524f56c8cadce7a024fae3306d01dabe8b3d4b1279956e"],"takes":{"parameters":{"type":"object","properties":{"path":{"examples":["notes.txt"],"type":"string"},"content":{"examples":["Hello\n"],"type":"string"}},"additionalProperties":false,"required":["path","content"]},"aliases":{"file_path":"path","filepath":"path","filename":"path","contents":"content","text":"content","file_text":"content"},"strict":false},"editable":true,"personal":false,"preview":"--- /dev/null\n+++ b/note.txt\n@@ -0,0 +1 @@\n+hello\n\\ No newline at end of file\n"}',1.79503774748779416081e+09,NULL,NULL,'',NULL);
 CREATE TABLE forge_queues (
 	name TEXT NOT NULL, 
 	concurrency INTEGER, 
@@ -127,9 +126,9 @@ CREATE TABLE forge_runs (
 	cached INTEGER DEFAULT '0' NOT NULL, 
 	PRIMARY KEY (id)
 );
-INSERT INTO "forge_runs" VALUES('run-37d20ef7cf67','main','finished','','default',0,'0.1.0+ce6d3fb83804','Say hello.','finished',1,'[]','{"turns":1,"calls":0,"usage":{"input":122,"output":5,"cached":0,"cache_writes":0,"reasoning":0},"priced":{"input":0,"output":0,"cached":0,"cache_writes":0,"reasoning":0},"priced_cost":0.0,"cost":null,"seconds":0.163,"model":"","meta":{},"before":{},"waited":{}}','{"heard":0,"model":"scripted:talk.yaml"}','{}','','','machine.example-25749-761058',1.79503528914874029161e+09,1.79503529000051307673e+09,0,'{"text":"Hello.","reason":"answer","turns":1,"calls":0,"usage":{"input":122,"output":5,"cached":0,"cache_writes":0,"reasoning":0},"estimated":{"input":0,"output":0,"cached":0,"cache_writes":0,"reasoning":0},"cost":null,"has_output":false,"output":null,"error":null}',NULL,'f27aaba5dcd84fe3892fd2d877a8066f',0.0,'scripted:talk.yaml','','',NULL,0.163,122,5,0);
-INSERT INTO "forge_runs" VALUES('run-16706aebf513','main','waiting','','default',0,'0.1.0+ce6d3fb83804','Write a note.','waiting',1,'[{"kind":"approval","call":"call_6cc9946b10_1","detail":{"question":"bc1638dce344c122"}}]','{"turns":1,"calls":0,"usage":{"input":123,"output":20,"cached":0,"cache_writes":0,"reasoning":0},"priced":{"input":0,"output":0,"cached":0,"cache_writes":0,"reasoning":0},"priced_cost":0.0,"cost":null,"seconds":0.706,"model":"","meta":{},"before":{},"waited":{}}','{"heard":0,"model":"scripted:write.yaml"}','{}','','','machine.example-26494-b6a215',1.79503530397277188306e+09,1.79503530576313757895e+09,0,NULL,NULL,'ddfa7c4ab91e46a8843ce57c3eccd182',0.0,'scripted:write.yaml','','',NULL,0.706,123,20,0);
-INSERT INTO "forge_runs" VALUES('run-3505363838ce','main','queued','','default',0,'0.1.0+ce6d3fb83804','Say hello later.','queued',1,'[]','{}','{"heard":0,"model":"scripted:talk.yaml"}','{}','','','',1.79503531816732215878e+09,1.79503531816732215878e+09,0,NULL,1.79503531816732215878e+09,'',0.0,'scripted:talk.yaml','','',NULL,0.0,0,0,0);
+INSERT INTO "forge_runs" VALUES('run-278648ec737e','main','finished','','default',0,'0.2.0+ce6d3fb83804','Say hello.','finished',1,'[]','{"turns":1,"calls":0,"usage":{"input":122,"output":5,"cached":0,"cache_writes":0,"reasoning":0},"priced":{"input":0,"output":0,"cached":0,"cache_writes":0,"reasoning":0},"priced_cost":0.0,"cost":null,"seconds":0.016,"model":"","meta":{},"before":{},"waited":{}}','{"heard":0,"model":"scripted:talk.yaml"}','{}','','','machine.example-461-c5e95b',1.7950377441720333099e+09,1.79503774433238291741e+09,0,'{"text":"Hello.","reason":"answer","turns":1,"calls":0,"usage":{"input":122,"output":5,"cached":0,"cache_writes":0,"reasoning":0},"estimated":{"input":0,"output":0,"cached":0,"cache_writes":0,"reasoning":0},"cost":null,"has_output":false,"output":null,"error":null}',NULL,'3d032a85d2554b34a416136fcf66afd0',0.0,'scripted:talk.yaml','','',NULL,0.016,122,5,0);
+INSERT INTO "forge_runs" VALUES('run-fb88feef4acd','main','waiting','','default',0,'0.2.0+ce6d3fb83804','Write a note.','waiting',1,'[{"kind":"approval","call":"call_ce4573c63c68cc5381fd","detail":{"question":"50b4ba5aca3d6bbf"}}]','{"turns":1,"calls":0,"usage":{"input":123,"output":20,"cached":0,"cache_writes":0,"reasoning":0},"priced":{"input":0,"output":0,"cached":0,"cache_writes":0,"reasoning":0},"priced_cost":0.0,"cost":null,"seconds":0.102,"model":"","meta":{},"before":{},"waited":{}}','{"heard":0,"model":"scripted:write.yaml"}','{}','','','machine.example-628-46ce29',1.79503774720104169841e+09,1.79503774751172780988e+09,0,NULL,NULL,'d40a74b6d9064f10a544f25d7cb1149e',0.0,'scripted:write.yaml','','',NULL,0.102,123,20,0);
+INSERT INTO "forge_runs" VALUES('run-9b86e90ae743','main','queued','','default',0,'0.2.0+ce6d3fb83804','Say hello later.','queued',1,'[]','{}','{"heard":0,"model":"scripted:talk.yaml"}','{}','','','',1.79503774945335221294e+09,1.79503774945335221294e+09,0,NULL,1.79503774945335221294e+09,'',0.0,'scripted:talk.yaml','','',NULL,0.0,0,0,0);
 CREATE TABLE forge_segments (
 	run TEXT NOT NULL, 
 	segment INTEGER NOT NULL, 
@@ -145,9 +144,9 @@ CREATE TABLE forge_segments (
 	counted DOUBLE, 
 	PRIMARY KEY (run, segment)
 );
-INSERT INTO "forge_segments" VALUES('run-37d20ef7cf67',1,'default','','["0.1.0+ce6d3fb83804", "main"]',1000000001,1.79503528936673283577e+09,'over','machine.example-25749-761058',1,1,NULL);
-INSERT INTO "forge_segments" VALUES('run-16706aebf513',1,'default','','["0.1.0+ce6d3fb83804", "main"]',1000000001,1.79503530409468173983e+09,'over','machine.example-26494-b6a215',1,1,NULL);
-INSERT INTO "forge_segments" VALUES('run-3505363838ce',1,'default','','["0.1.0+ce6d3fb83804", "main"]',1000000001,1.79503531825404524799e+09,'queued','',0,0,NULL);
+INSERT INTO "forge_segments" VALUES('run-278648ec737e',1,'default','','["0.2.0+ce6d3fb83804", "main"]',1000000001,1.79503774423408818242e+09,'over','machine.example-461-c5e95b',1,1,NULL);
+INSERT INTO "forge_segments" VALUES('run-fb88feef4acd',1,'default','','["0.2.0+ce6d3fb83804", "main"]',1000000001,1.79503774722546434409e+09,'over','machine.example-628-46ce29',1,1,NULL);
+INSERT INTO "forge_segments" VALUES('run-9b86e90ae743',1,'default','','["0.2.0+ce6d3fb83804", "main"]',1000000001,1.79503774947206473349e+09,'queued','',0,0,NULL);
 CREATE TABLE forge_workers (
 	id TEXT NOT NULL, 
 	host TEXT NOT NULL, 
@@ -167,8 +166,8 @@ CREATE TABLE forge_workers (
 	agents TEXT NOT NULL, 
 	PRIMARY KEY (id)
 );
-INSERT INTO "forge_workers" VALUES('machine.example-25749-761058','machine.example','fa59dab2-0bda-4d2a-9f3d-6d78735e1556/4026531836',25749,1.79503528685299611092e+09,1.7950352889849901199e+09,'["default"]','[]','0.1.0+ce6d3fb83804',10,0,0,1.79503529022400975232e+09,'machine.example-25749-761058',1,'["main","main/general","main/reader"]');
-INSERT INTO "forge_workers" VALUES('machine.example-26494-b6a215','machine.example','fa59dab2-0bda-4d2a-9f3d-6d78735e1556/4026531836',26494,1.79503530343399643901e+09,1.79503530555098342897e+09,'["default"]','[]','0.1.0+ce6d3fb83804',10,0,0,1.79503530617998838421e+09,'machine.example-26494-b6a215',1,'["main","main/general","main/reader"]');
+INSERT INTO "forge_workers" VALUES('machine.example-461-c5e95b','machine.example','fa59dab2-0bda-4d2a-9f3d-6d78735e1556/4026531836',461,1.79503774387599968911e+09,1.79503774387599968911e+09,'["default"]','[]','0.2.0+ce6d3fb83804',10,0,0,1.79503774442900419228e+09,'machine.example-461-c5e95b',1,'["main","main/general","main/reader"]');
+INSERT INTO "forge_workers" VALUES('machine.example-628-46ce29','machine.example','fa59dab2-0bda-4d2a-9f3d-6d78735e1556/4026531836',628,1.79503774710301899908e+09,1.79503774710301899908e+09,'["default"]','[]','0.2.0+ce6d3fb83804',10,0,0,1.79503774764801716807e+09,'machine.example-628-46ce29',1,'["main","main/general","main/reader"]');
 CREATE TABLE notifications (
     message_uuid TEXT NOT NULL DEFAULT (hex(randomblob(16))) PRIMARY KEY,
     destination_uuid TEXT NOT NULL,
@@ -192,9 +191,9 @@ CREATE TABLE "operation_outputs" (
     retention_timestamp INTEGER NOT NULL DEFAULT (strftime('%s','now') * 1000),
     PRIMARY KEY (workflow_uuid, function_id)
 );
-INSERT INTO "operation_outputs" VALUES('run-37d20ef7cf67.1',1,'model','{"message":{"role":"assistant","text":"Hello.","finish":"stop","usage":{"input":122,"output":5,"cached":0,"cache_writes":0,"reasoning":0}}}',NULL,NULL,1795035289959,1795035289983,'forge_json','forge',1795035289986);
-INSERT INTO "operation_outputs" VALUES('run-16706aebf513.1',1,'model','{"message":{"role":"assistant","text":"I write it down.","tool_calls":[{"id":"call_6cc9946b10_1","name":"file_write","arguments":"{\"path\": \"note.txt\", \"content\": \"hello\"}"}],"finish":"calls","usage":{"input":123,"output":20,"cached":0,"cache_writes":0,"reasoning":0}}}',NULL,NULL,1795035305028,1795035305063,'forge_json','forge',1795035305078);
-INSERT INTO "operation_outputs" VALUES('run-16706aebf513.1',2,'call file_write','{"waiting":{"kind":"approval","question":"bc1638dce344c122"},"message":"it waits for a person''s approval"}',NULL,NULL,1795035305127,1795035305587,'forge_json','forge',1795035305588);
+INSERT INTO "operation_outputs" VALUES('run-278648ec737e.1',1,'model','{"message":{"role":"assistant","text":"Hello.","finish":"stop","usage":{"input":122,"output":5,"cached":0,"cache_writes":0,"reasoning":0}}}',NULL,NULL,1795037744320,1795037744322,'forge_json','forge',1795037744322);
+INSERT INTO "operation_outputs" VALUES('run-fb88feef4acd.1',1,'model','{"message":{"role":"assistant","text":"I write it down.","tool_calls":[{"id":"call_ce4573c63c68cc5381fd","name":"file_write","arguments":"{\"path\": \"note.txt\", \"content\": \"hello\"}"}],"finish":"calls","usage":{"input":123,"output":20,"cached":0,"cache_writes":0,"reasoning":0}}}',NULL,NULL,1795037747405,1795037747410,'forge_json','forge',1795037747411);
+INSERT INTO "operation_outputs" VALUES('run-fb88feef4acd.1',2,'call file_write','{"waiting":{"kind":"approval","question":"50b4ba5aca3d6bbf"},"message":"it waits for a person''s approval"}',NULL,NULL,1795037747413,1795037747494,'forge_json','forge',1795037747495);
 CREATE TABLE queues (
     queue_id TEXT PRIMARY KEY DEFAULT (hex(randomblob(16))),
     name TEXT NOT NULL UNIQUE,
@@ -239,16 +238,16 @@ CREATE TABLE workflow_input (
     inputs TEXT,
     retention_timestamp INTEGER NOT NULL DEFAULT (strftime('%s','now') * 1000)
 );
-INSERT INTO "workflow_input" VALUES('run-37d20ef7cf67.1','{"args":["run-37d20ef7cf67",1],"kwargs":{}}',1795035289000);
-INSERT INTO "workflow_input" VALUES('run-16706aebf513.1','{"args":["run-16706aebf513",1],"kwargs":{}}',1795035304000);
+INSERT INTO "workflow_input" VALUES('run-278648ec737e.1','{"args":["run-278648ec737e",1],"kwargs":{}}',1795037744000);
+INSERT INTO "workflow_input" VALUES('run-fb88feef4acd.1','{"args":["run-fb88feef4acd",1],"kwargs":{}}',1795037747000);
 CREATE TABLE workflow_output (
     workflow_uuid TEXT NOT NULL PRIMARY KEY,
     output TEXT,
     error TEXT,
     retention_timestamp INTEGER NOT NULL DEFAULT (strftime('%s','now') * 1000)
 );
-INSERT INTO "workflow_output" VALUES('run-37d20ef7cf67.1','"finished"',NULL,1795035290000);
-INSERT INTO "workflow_output" VALUES('run-16706aebf513.1','"waiting"',NULL,1795035306000);
+INSERT INTO "workflow_output" VALUES('run-278648ec737e.1','"finished"',NULL,1795037744000);
+INSERT INTO "workflow_output" VALUES('run-fb88feef4acd.1','"waiting"',NULL,1795037747000);
 CREATE TABLE workflow_schedules (
     schedule_id TEXT PRIMARY KEY,
     schedule_name TEXT NOT NULL UNIQUE,
@@ -284,28 +283,28 @@ CREATE TABLE workflow_status (
     deduplication_id TEXT,
     priority INTEGER NOT NULL DEFAULT 0
 , queue_partition_key TEXT, forked_from TEXT, "owner_xid" TEXT DEFAULT NULL, "parent_workflow_id" TEXT DEFAULT NULL, "serialization" TEXT DEFAULT NULL, "delay_until_epoch_ms" BIGINT DEFAULT NULL, "was_forked_from" BOOLEAN NOT NULL DEFAULT FALSE, "rate_limited" BOOLEAN NOT NULL DEFAULT FALSE, "completed_at" BIGINT, "attributes" TEXT, "schedule_name" TEXT, "debounce_deadline_epoch_ms" BIGINT DEFAULT NULL, "is_debounced" BOOLEAN NOT NULL DEFAULT FALSE, "application_name" TEXT DEFAULT NULL, "creator_xid" TEXT DEFAULT NULL);
-INSERT INTO "workflow_status" VALUES('run-37d20ef7cf67.1','SUCCESS','forge_segment',NULL,NULL,NULL,NULL,NULL,NULL,'machine.example-25749-761058',1795035289000,1795035290000,'0.1.0+ce6d3fb83804','',NULL,NULL,1,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,NULL,NULL,NULL,'forge_json',NULL,0,0,1795035290000,'null',NULL,NULL,0,'forge','549c1b4a-8708-4534-b1cf-93c345a98e3c');
-INSERT INTO "workflow_status" VALUES('run-16706aebf513.1','SUCCESS','forge_segment',NULL,NULL,NULL,NULL,NULL,NULL,'machine.example-26494-b6a215',1795035304000,1795035305000,'0.1.0+ce6d3fb83804','',NULL,NULL,1,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,NULL,NULL,NULL,'forge_json',NULL,0,0,1795035305000,'null',NULL,NULL,0,'forge','3f71c0da-a7f6-4510-968b-d47f3ea0fec1');
-CREATE INDEX forge_runs_session ON forge_runs (session, created);
+INSERT INTO "workflow_status" VALUES('run-278648ec737e.1','SUCCESS','forge_segment',NULL,NULL,NULL,NULL,NULL,NULL,'machine.example-461-c5e95b',1795037744000,1795037744000,'0.2.0+ce6d3fb83804','',NULL,NULL,1,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,NULL,NULL,NULL,'forge_json',NULL,0,0,1795037744000,'null',NULL,NULL,0,'forge','4e7abd15-0c70-4cc3-9bb7-61c18c9bd621');
+INSERT INTO "workflow_status" VALUES('run-fb88feef4acd.1','SUCCESS','forge_segment',NULL,NULL,NULL,NULL,NULL,NULL,'machine.example-628-46ce29',1795037747000,1795037747000,'0.2.0+ce6d3fb83804','',NULL,NULL,1,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,NULL,NULL,NULL,'forge_json',NULL,0,0,1795037747000,'null',NULL,NULL,0,'forge','a9fbb5ca-da05-4247-a596-d2a21ef8b87e');
+CREATE INDEX forge_runs_tenant ON forge_runs (tenant, created);
+CREATE INDEX forge_runs_ended ON forge_runs (updated) WHERE parent = '';
+CREATE INDEX forge_runs_status ON forge_runs (status, created);
 CREATE INDEX forge_runs_created ON forge_runs (created);
 CREATE INDEX forge_runs_roots ON forge_runs (created, id) WHERE parent = '';
-CREATE INDEX forge_runs_ended ON forge_runs (updated) WHERE parent = '';
-CREATE INDEX forge_runs_parent ON forge_runs (parent) WHERE parent != '';
-CREATE INDEX forge_runs_status ON forge_runs (status, created);
 CREATE INDEX forge_runs_look ON forge_runs (status, look);
-CREATE INDEX forge_runs_tenant ON forge_runs (tenant, created);
+CREATE INDEX forge_runs_parent ON forge_runs (parent) WHERE parent != '';
+CREATE INDEX forge_runs_session ON forge_runs (session, created);
+CREATE INDEX forge_segments_begun ON forge_segments (queue, tenant) WHERE state = 'begun';
+CREATE INDEX forge_segments_counted ON forge_segments (queue, counted) WHERE counted IS NOT NULL;
 CREATE INDEX forge_segments_worker ON forge_segments (worker) WHERE state = 'begun';
 CREATE INDEX forge_segments_queued ON forge_segments (queue, priority, queued) WHERE state = 'queued';
 CREATE INDEX forge_segments_tenants ON forge_segments (queue, tenant, priority, queued) WHERE state = 'queued';
-CREATE INDEX forge_segments_begun ON forge_segments (queue, tenant) WHERE state = 'begun';
-CREATE INDEX forge_segments_counted ON forge_segments (queue, counted) WHERE counted IS NOT NULL;
-CREATE INDEX forge_questions_run ON forge_questions (run);
 CREATE INDEX forge_questions_asked ON forge_questions (asked);
 CREATE INDEX forge_questions_always ON forge_questions (run) WHERE always IS NOT NULL;
+CREATE INDEX forge_questions_run ON forge_questions (run);
 CREATE INDEX forge_questions_open ON forge_questions (asked) WHERE answered IS NULL;
 CREATE INDEX forge_events_run ON forge_events (run, number);
-CREATE INDEX forge_workers_beat ON forge_workers (beat) WHERE gone IS NULL;
 CREATE INDEX forge_workers_open ON forge_workers (gone) WHERE handed = 0;
+CREATE INDEX forge_workers_beat ON forge_workers (beat) WHERE gone IS NULL;
 CREATE INDEX workflow_status_created_at_index ON workflow_status (created_at);
 CREATE INDEX idx_workflow_topic ON notifications (destination_uuid, topic);
 CREATE INDEX "idx_workflow_status_delayed" ON "workflow_status" ("delay_until_epoch_ms") WHERE status = 'DELAYED';
@@ -335,5 +334,5 @@ CREATE INDEX "idx_workflow_status_partition_dequeue_v3" ON "workflow_status" ("q
 CREATE INDEX "idx_operation_outputs_completed_at_function_name_v2" ON "operation_outputs" ("completed_at_epoch_ms", "function_name", "application_name");
 CREATE INDEX "idx_workflow_status_deadline" ON "workflow_status" ("workflow_deadline_epoch_ms") WHERE "status" IN ('ENQUEUED', 'PENDING', 'DELAYED') AND "workflow_deadline_epoch_ms" IS NOT NULL;
 DELETE FROM "sqlite_sequence";
-INSERT INTO "sqlite_sequence" VALUES('forge_events',5);
+INSERT INTO "sqlite_sequence" VALUES('forge_events',4);
 COMMIT;

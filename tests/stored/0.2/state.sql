@@ -14,26 +14,26 @@ CREATE TABLE session_blobs (hash TEXT PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE session_messages (
             id INTEGER PRIMARY KEY, session INTEGER NOT NULL,
             at REAL NOT NULL, role TEXT NOT NULL, body TEXT NOT NULL);
-INSERT INTO "session_messages" VALUES(1,1,1.79503529021467161182e+09,'system','{"role":"system","text":"You are an agent that works for a person at their command line. Your tools work in the directory /tmp/forge-stored-w45yg45x/project.\nIf you do not know something, use your tools to find out; do not guess. Do what was asked and no more, and\ncheck that it worked. A failed call says why: try another way, and do not repeat a refused call.\nWhen you are done, answer briefly, in plain text: what you found or did, and what is left to do.\n\nYou keep notes."}');
-INSERT INTO "session_messages" VALUES(2,1,1.79503529021467161182e+09,'user','{"role":"user","text":"Say hello."}');
-INSERT INTO "session_messages" VALUES(3,1,1.79503529021467161182e+09,'assistant','{"role":"assistant","text":"Hello.","finish":"stop","usage":{"input":122,"output":5,"cached":0,"cache_writes":0,"reasoning":0}}');
-INSERT INTO "session_messages" VALUES(4,4,1.7950353227288601398e+09,'system','{"role":"system","text":"You are an agent that works for a person at their command line. Your tools work in the directory /tmp/forge-stored-w45yg45x/project.\nIf you do not know something, use your tools to find out; do not guess. Do what was asked and no more, and\ncheck that it worked. A failed call says why: try another way, and do not repeat a refused call.\nWhen you are done, answer briefly, in plain text: what you found or did, and what is left to do.\n\nYou keep notes."}');
-INSERT INTO "session_messages" VALUES(5,4,1.7950353227297992706e+09,'user','{"role":"user","text":"Remember the colour blue."}');
-INSERT INTO "session_messages" VALUES(6,4,1.79503532275479364393e+09,'assistant','{"role":"assistant","text":"Hello.","finish":"stop","usage":{"input":126,"output":5,"cached":0,"cache_writes":0,"reasoning":0}}');
+INSERT INTO "session_messages" VALUES(1,1,1.79503774442491412168e+09,'system','{"role":"system","text":"You are an agent that works for a person at their command line. Your tools work in the directory /tmp/forge-stored-j2o4kae1/project.\nIf you do not know something, use your tools to find out; do not guess. Do what was asked and no more, and\ncheck that it worked. A failed call says why: try another way, and do not repeat a refused call.\nWhen you are done, answer briefly, in plain text: what you found or did, and what is left to do.\n\nYou keep notes."}');
+INSERT INTO "session_messages" VALUES(2,1,1.79503774442491412168e+09,'user','{"role":"user","text":"Say hello."}');
+INSERT INTO "session_messages" VALUES(3,1,1.79503774442491412168e+09,'assistant','{"role":"assistant","text":"Hello.","finish":"stop","usage":{"input":122,"output":5,"cached":0,"cache_writes":0,"reasoning":0}}');
+INSERT INTO "session_messages" VALUES(4,4,1.79503775035176682474e+09,'system','{"role":"system","text":"You are an agent that works for a person at their command line. Your tools work in the directory /tmp/forge-stored-j2o4kae1/project.\nIf you do not know something, use your tools to find out; do not guess. Do what was asked and no more, and\ncheck that it worked. A failed call says why: try another way, and do not repeat a refused call.\nWhen you are done, answer briefly, in plain text: what you found or did, and what is left to do.\n\nYou keep notes."}');
+INSERT INTO "session_messages" VALUES(5,4,1.79503775035233211518e+09,'user','{"role":"user","text":"Remember the colour blue."}');
+INSERT INTO "session_messages" VALUES(6,4,1.79503775035343980789e+09,'assistant','{"role":"assistant","text":"Hello.","finish":"stop","usage":{"input":126,"output":5,"cached":0,"cache_writes":0,"reasoning":0}}');
 CREATE TABLE session_meta (
             session INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, seal TEXT NOT NULL DEFAULT '',
             PRIMARY KEY (session, key)) WITHOUT ROWID;
-INSERT INTO "session_meta" VALUES(1,'stored run run-37d20ef7cf67','1','56412c1e:bcf53bafcef2f132000d4aef2b5ad3912b96f76492f6ecb1c024d8764bae32b9');
-INSERT INTO "session_meta" VALUES(1,'taken from run run-37d20ef7cf67','3','56412c1e:88764aab699d60b69561d555fbc6cb33345c2d2c89fb90d00c02e5d85a8e63ac');
-INSERT INTO "session_meta" VALUES(4,'model','"scripted:talk.yaml"','56412c1e:7454c6f3b08dfc18620261271ca0f84669292256d5fc54a4896d7f74ccb9047a');
+INSERT INTO "session_meta" VALUES(1,'stored run run-278648ec737e','1','a10863a4:350355b228a8a7cfddd800a818bed0c323a8d62369c6f40e08ee6f726e68eb05');
+INSERT INTO "session_meta" VALUES(1,'taken from run run-278648ec737e','3','a10863a4:33c3d4a3724d8d0e98a248c8b3eaed1e0bde6cc1684d6e1e0569b4298ca71940');
+INSERT INTO "session_meta" VALUES(4,'model','"scripted:talk.yaml"','a10863a4:dcd6f77538c1a021677941365fbe78b2775344d00a93c195ec450dccc72245a5');
 CREATE TABLE sessions (
             id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, created REAL NOT NULL,
             updated REAL NOT NULL, messages INTEGER NOT NULL, turns INTEGER NOT NULL, title TEXT NOT NULL,
             chain TEXT NOT NULL DEFAULT '', seal TEXT NOT NULL DEFAULT '');
-INSERT INTO "sessions" VALUES(1,'finished',1.79503528845089077949e+09,1.79503529021467161182e+09,3,1,'Say hello.','0b1795bf4497e68167e7f017bd745e01fcb47de397e2797eeca83c648bb258a6','56412c1e:27da87bd8cf93b653d77b19f617a6be2d5d4122e592d8dbb26075e228e7478d5');
-INSERT INTO "sessions" VALUES(2,'waiting',1.79503530383443093304e+09,1.79503530383443093304e+09,0,0,'','','56412c1e:38820ea9bd590d32432fe169ab0cee08f59e7d7aceb1c293ba61eb489d9567ff');
-INSERT INTO "sessions" VALUES(3,'queued',1.79503531807644343379e+09,1.79503531807644343379e+09,0,0,'','','56412c1e:bf30ccc027cbbbcff4204ed9c97110b1297b5aeaf8a5c8bdfa586027b1a43f92');
-INSERT INTO "sessions" VALUES(4,'notes',1.79503532244168448449e+09,1.79503532275479364393e+09,3,1,'Remember the colour blue.','141f168435ab0a70b5415b0e4c5dd68c75712dbb9aa617794fea94216e260307','56412c1e:366060bd566306ffdf7049b8611a9e023b61e3c2e93cd7038dcb11cc49a5e982');
+INSERT INTO "sessions" VALUES(1,'finished',1.79503774413267016413e+09,1.79503774442491412168e+09,3,1,'Say hello.','d7f8e464bf4e752f7cba3dd39d070ee49184daa5172bf8a099e9d7332cacbcaf','a10863a4:1b08572cf8d6641a313eb9afe207506f087202a4b47f7da06d7ee848ff912571');
+INSERT INTO "sessions" VALUES(2,'waiting',1.79503774715755248063e+09,1.79503774715755248063e+09,0,0,'','','a10863a4:7d5173fe61c658139ca374e0e844ccfba2e7846abceedbcbbc620c550d1739b4');
+INSERT INTO "sessions" VALUES(3,'queued',1.79503774942177057264e+09,1.79503774942177057264e+09,0,0,'','','a10863a4:6b6843b271637dd2eafef3f6c6db01520586c45a6dc393063737edb5ed84bb07');
+INSERT INTO "sessions" VALUES(4,'notes',1.79503775028805923463e+09,1.79503775035343980789e+09,3,1,'Remember the colour blue.','c7aec57bc92733f9b6cd059f6ca1b10dda91499b85b66dd50071ec6fe890b19d','a10863a4:2ec0129e8c9e8a7f0e0b04dd8f2450801660591d43bbc554911c9370ec980354');
 CREATE INDEX session_messages_of ON session_messages (session, id);
 DELETE FROM "sqlite_sequence";
 INSERT INTO "sqlite_sequence" VALUES('sessions',4);
