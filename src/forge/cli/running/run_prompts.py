@@ -211,10 +211,12 @@ class PromptRunner:
             raise
         finally:
             self.is_busy = False
+        if self.line is not None:  # before the end is shown: what is typed then is the next message
+            self.screen.wait_until_shown()
+            self.line.end_run(stopped=ending.reason == "cancelled")
         self.screen.finish(ending)
         self.screen.wait_until_shown()
         if self.line is not None:
-            self.line.end_run(stopped=ending.reason == "cancelled")
             messages = self.stored.conversation.messages
             if ending.error is None and ending.reason != "cancelled" and messages and messages[-1].role == "user":
                 return self.ask(None, wait=wait)  # a message came after the last turn: the model answers it, too
