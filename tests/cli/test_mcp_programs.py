@@ -11,7 +11,6 @@ import pytest
 
 from forge import Scripted, load_project
 from forge.process import sandbox
-from forge.process.running import run as running
 from tests.mcp.client.test_stdio_sandbox import SERVER, confined, reading
 
 CONFIG = ("--config", "forge.yaml")
@@ -46,7 +45,6 @@ def test_a_project_confines_its_servers_unless_it_says_otherwise(here, project, 
 
 
 def test_a_machine_without_a_sandbox_starts_no_server_of_a_project_and_says_why(here, project, monkeypatch):
-    monkeypatch.setattr(running, "_tiers", {})
     monkeypatch.setattr(sandbox, "_problem", lambda tier: "it is switched off")
     project(entry())
     (down,) = here("mcp", "list", "--json", *CONFIG).json["servers"]
@@ -63,7 +61,6 @@ def test_a_machine_without_a_sandbox_starts_no_server_of_a_project_and_says_why(
 async def test_a_machine_without_a_sandbox_starts_a_server_of_a_project_after_a_question(
     project, workspace, monkeypatch
 ):
-    monkeypatch.setattr(running, "_tiers", {})
     monkeypatch.setattr(sandbox, "_problem", lambda tier: "it is switched off")
     asked = []
 

@@ -27,7 +27,6 @@ from forge.permissions.gate import approve_all, nobody
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
 from forge.process import sandbox
-from forge.process.running import run as running
 from forge.process.sandbox import Tier, problem
 from tests.mcp.remote import Desk
 
@@ -279,7 +278,6 @@ async def test_files_that_would_start_programs_are_set_aside_when_it_ends(home):
 
 
 async def test_without_a_sandbox_nothing_starts_and_the_error_says_what_to_do(home, monkeypatch):
-    monkeypatch.setattr(running, "_tiers", {})
     monkeypatch.setattr(sandbox, "_problem", lambda tier: "it is switched off")
     with pytest.raises(ToolError) as caught:
         async with tries(home, sandbox="required"):
@@ -305,7 +303,6 @@ async def test_without_a_sandbox_nothing_starts_and_the_error_says_what_to_do(ho
     ],
 )
 async def test_without_a_sandbox_a_person_is_asked_who_is_told_so(home, monkeypatch, answer, setting, starts):
-    monkeypatch.setattr(running, "_tiers", {})
     monkeypatch.setattr(sandbox, "_problem", lambda tier: "it is switched off")
     asked = []
 
@@ -336,7 +333,6 @@ async def test_without_a_sandbox_a_person_is_asked_who_is_told_so(home, monkeypa
 
 
 async def test_rules_about_hosts_keep_a_program_from_starting_without_a_sandbox(home, monkeypatch):
-    monkeypatch.setattr(running, "_tiers", {})
     monkeypatch.setattr(sandbox, "_problem", lambda tier: "it is switched off")
     transport = Stdio(
         sys.executable,

@@ -19,7 +19,6 @@ from forge.core.messages import ToolCall, export_message
 from forge.core.plain_values import brief
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
-from forge.durable.store.find import RunFilter
 from forge.project.config.declaration import Configuration
 from forge.project.runs.sessions import session_store
 from forge.project.version import version as forge_version
@@ -217,6 +216,7 @@ def store_in_session(run: RunInfo, store: RunStore, sessions: SessionStore) -> i
 
 def store_finished_runs(store: RunStore, workspace: Path, limit: int = 100) -> int:
     """Appends the newest finished runs of a workspace's own database to their sessions."""
+    from forge.durable.store.find import RunFilter
     from forge.durable.store.rows import OVER
 
     with session_store(workspace) as sessions:
@@ -232,6 +232,7 @@ def check_runs_are_over(configuration: Configuration, workspace: Path, session: 
         return
     check_installed()
     from forge.durable.client import Runs
+    from forge.durable.store.find import RunFilter
 
     with Runs(url) as runs:
         found = next((run for run in runs.store.list(RunFilter(session=session), limit=1_000) if not run.is_over), None)
