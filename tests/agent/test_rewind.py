@@ -455,7 +455,7 @@ def test_the_undo_of_a_rewind_is_a_rewind(desk):
 def test_killed_at_any_step_conversation_and_files_agree(tmp_path, moment):
     outcomes = run_program("steps", tmp_path, moment)
     assert set(outcomes) == {"rewound", "not rewound"}
-    assert sum(outcomes.values()) > 50
+    assert sum(outcomes.values()) >= 50
 
 
 def run_program(*arguments: object) -> Any:

@@ -56,6 +56,7 @@ def _run_inside(module: str, folder: Path) -> list[dict[str, Any]]:
         [*UNSHARE, sys.executable, "-m", f"tests.network.{module}", str(folder)],
         cwd=ROOT,
         env={
+            "HOME": str(folder),  # that of root is not everybody's
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(Path(forge.__file__).parents[1]),
             "FORGE_TRUST_ENV": "1",
