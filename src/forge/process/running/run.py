@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError, add_until_then
 from forge.core.execution.threads import in_thread
@@ -32,10 +32,6 @@ from forge.process.running.supervisor import GRACE, Program, start
 from forge.process.sandbox import SandboxedCommand, Tier, choose_tier
 from forge.process.sandbox.layout import CommandLine, Confinement, NetworkProxy
 from forge.process.sandbox.restore_files import watch_protected_files
-
-if TYPE_CHECKING:
-    from forge.process.sandbox import SandboxedCommand, Tier
-
 
 __all__ = ["ConfinedCommand", "FinishedProgram", "confine", "find_tier", "run", "signal_name"]
 
