@@ -120,15 +120,18 @@ def compose(steps: Sequence[Step], tool: Runnable) -> tuple[Next, tuple[After, .
         >>> asyncio.run(run(ToolContext(ToolCall("today"), today))).for_llm, len(afters)
         ('MONDAY', 1)
     """
-    run, afters = _call_tool(tool), list[After]()
+    run, afters, looking = _call_tool(tool), list[After](), list[After]()
     for step in reversed(steps):
         if isinstance(step, StepObject):
             if not step.applies(tool.spec):
                 continue
             if step.after is not None:
                 afters.append(step.after)
-        run = _go_around(step, run, tuple(afters)) if callable(step) else _show_result(run, afters[-1:])
-    return run, tuple(afters)
+            if not callable(step):
+                looking.append(afters[-1])  # neighbours that only look share one link: a link each costs 2 µs a call
+                continue
+        run, looking = _go_around(step, _show_result(run, looking), tuple(afters)), []
+    return _show_result(run, looking), tuple(afters)
 
 
 def _call_tool(tool: Runnable) -> Next:
@@ -167,6 +170,9 @@ def _go_around(step: Any, proceed: Next, afters: tuple[After, ...]) -> Next:
 
 
 def _show_result(proceed: Next, afters: Sequence[After]) -> Next:
+    if not afters:
+        return proceed
+
     async def run(ctx: ToolContext) -> ToolResult:
         return await pass_result(ctx, await proceed(ctx), afters)
 
