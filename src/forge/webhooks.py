@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.execution.threads import in_thread
 from forge.core.plain_values import sendable
 from forge.core.result import Attachment, ToolResult
 from forge.core.secrets import SHORTEST, Secrets
+from forge.core.secrets.live_text import LiveText, read_text
 from forge.core.spec import Category, Permission, PermissionName, ToolSpec
 from forge.core.tool import SchemaTool
 from forge.core.untrusted import clean
@@ -70,7 +72,7 @@ class WebhookTool(SchemaTool):
         description: str = "",
         *,
         parameters: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, str | LiveText] | None = None,
         method: str = "POST",
         timeout: float = REQUEST_SECONDS,
         max_bytes: int = MAX_BYTES,
@@ -82,7 +84,9 @@ class WebhookTool(SchemaTool):
         self.method = method.upper()
         self.seconds = timeout
         self.max_bytes = max_bytes
-        self.headers = {"Content-Type": "application/json", **_normalize_headers(headers or {})}
+        given = _normalize_headers(headers or {})
+        self._live = {name: value for name, value in given.items() if isinstance(value, LiveText)}
+        self.headers = {"Content-Type": "application/json", **{name: read_text(one) for name, one in given.items()}}
         self.idempotency_header = idempotency_header
         own = {name.lower() for name in self.headers}
         self.deduplicates_by_key = bool(idempotency_header) and idempotency_header.lower() not in own
@@ -96,7 +100,7 @@ class WebhookTool(SchemaTool):
         except ToolError as error:
             raise ToolError(f"webhook {name}: {error.message}", ErrorKind.CONFIG, "Fix its configuration.") from None
         self.has_payload = parameters is None
-        self.secrets = _secrets(self.url, headers or {})
+        self.secrets = _secrets(self.url, self.headers)
         said = clean(description) or "Send a JSON object to a webhook."
         super().__init__(
             ToolSpec(
@@ -133,18 +137,21 @@ class WebhookTool(SchemaTool):
         bounds = RequestLimits(
             connect=min(10.0, self.seconds), read=self.seconds, total=self.seconds, size=self.max_bytes
         )
+        now = {name: await in_thread(text.read) for name, text in self._live.items()}
+        headers = {**self.headers, **now}
         # a redirect to another server is not followed: the data is meant for this one
         answer = await fetch(
             self.method,
             str(self.url),
-            headers={**self.headers, **key},
+            headers={**headers, **key},
             body=_encode(sent),
             egress=self._egress(),
             limits=bounds,
             follow="same-host",
             idempotent=bool(key),
         )
-        return _make_result(answer, self.url, Secrets(self.secrets))  # a server may echo the request
+        masks = Secrets({*self.secrets, *_secrets(self.url, headers)})  # a server may echo the request
+        return _make_result(answer, self.url, masks)
 
     def _egress(self) -> Egress:
         """Returns the call's egress plus the configured URL; if requests are switched off, they stay off."""
@@ -156,7 +163,7 @@ class WebhookTool(SchemaTool):
 webhook = WebhookTool
 
 
-def _normalize_headers(headers: Mapping[str, str]) -> dict[str, str]:
+def _normalize_headers(headers: Mapping[str, str | LiveText]) -> dict[str, str | LiveText]:
     """Normalises the name of the content type, so that a person's own value replaces ours."""
     return {"Content-Type" if name.lower() == "content-type" else name: value for name, value in headers.items()}
 

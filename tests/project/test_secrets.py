@@ -1,12 +1,21 @@
-"""Which values are masked."""
+"""Which values are masked, and when those of secrets are read again."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from forge import Agent, load_project
 from forge.core.errors import ToolError
 from forge.project.assemble.secrets import project_secrets
 from forge.project.config import Configuration
+from tests.mcp.client.test_connection_http import ByHand, answered
+from tests.network.serving import Asked, Reply, page, serving
 
 
 def test_values_of_named_variables_and_known_keys_are_masked():
@@ -21,3 +30,94 @@ def test_a_secret_too_short_to_be_masked_is_refused_without_being_shown():
         project_secrets(Configuration(secrets=("MINE",)), {"MINE": "xyz"})
     assert "xyz" not in caught.value.message
     assert project_secrets(Configuration(), {"OPENAI_API_KEY": "xyz"}).mask("xyz") == "xyz"
+
+
+LISTED = {"tools": [{"name": "look", "inputSchema": {"type": "object"}}]}
+
+
+class Servers:
+    """An MCP server, an API and a webhook at one address, which note each token, and refuse those that they know."""
+
+    def __init__(self) -> None:
+        self.tokens: dict[str, list[str]] = {}
+        self.refused: set[str] = set()
+        self.by_hand = ByHand(self.answer_call)
+
+    def __call__(self, asked: Asked) -> Reply:
+        token = asked.headers.get("authorization", "").removeprefix("Bearer ")
+        self.tokens.setdefault(asked.path, []).append(token)
+        if token in self.refused:
+            return Reply([b"no longer"], 401)
+        return self.by_hand(asked) if asked.path == "/mcp" else page(f"seen: {token}")
+
+    @staticmethod
+    def answer_call(asked: Asked, message: dict[str, Any]) -> Reply:
+        seen = {"content": [{"type": "text", "text": f"seen: {asked.headers['authorization']}"}]}
+        return answered(message, LISTED if message["method"] == "tools/list" else seen)
+
+
+@asynccontextmanager
+async def served(folder: Path, lifetime: float = 0) -> AsyncIterator[tuple[Servers, Agent]]:
+    """An agent whose servers get a token that a command prints; each time that it is asked leaves a line."""
+    servers = Servers()
+    write_token(folder, "the first token")
+    async with serving(servers) as web:
+        paths = {"/pets": {"get": {"operationId": "list", "responses": {}}}}
+        info = {"title": "Pets", "version": "1"}
+        (folder / "pets.json").write_text(json.dumps({"openapi": "3.1.0", "info": info, "paths": paths}))
+        command = ["sh", "-c", f"echo >> {folder}/asked; cat {folder}/token"]
+        header = {"Authorization": "Bearer ${A_TOKEN}"}
+        written = {
+            "permissions": {"rules": ["allow *"]},
+            "egress": {"private": ["127.0.0.1"]},
+            "secrets": [{"name": "A_TOKEN", "command": command, **({"lifetime": lifetime} if lifetime else {})}],
+            "mcpServers": {"far": {"url": f"{web.url}/mcp", "headers": header}},
+            "openapi": {"pets": {"spec": "pets.json", "server": web.url, "auth": {"bearer_env": "A_TOKEN"}}},
+            "webhooks": {"tell": {"url": f"{web.url}/tell", "headers": header}},
+        }
+        (folder / "forge.yaml").write_text(json.dumps(written))
+        project = load_project(folder, config=folder / "forge.yaml")
+        async with project.agent(with_model=False, approve=lambda request: True) as agent:
+            yield servers, agent
+
+
+def write_token(folder: Path, value: str) -> None:
+    (folder / "token").write_text(value)
+
+
+CALLS = [("far__look", "/mcp", {}), ("pets__list", "/pets", {}), ("tell", "/tell", {"payload": {}})]
+
+
+@pytest.mark.parametrize(("tool", "path", "arguments"), CALLS)
+async def test_a_server_gets_the_value_that_a_command_prints_now(tmp_path, tool, path, arguments):
+    async with served(tmp_path, 0.0001) as (servers, agent):
+        for value in ("the second token", "the third token"):
+            write_token(tmp_path, value)
+            result = await agent.call(tool, arguments)
+            assert not result.is_error, result.for_llm
+            assert servers.tokens[path][-1] == value
+            assert "seen: " in result.for_llm
+            assert value not in result.for_llm  # it is masked, although it was not known at the start
+
+
+@pytest.mark.parametrize(("tool", "path", "arguments"), CALLS)
+async def test_without_a_lifetime_a_value_is_used_for_five_minutes(tmp_path, tool, path, arguments):
+    async with served(tmp_path) as (servers, agent):
+        write_token(tmp_path, "the second token")
+        for _ in range(2):
+            assert not (await agent.call(tool, arguments)).is_error
+        assert servers.tokens[path][-2:] == ["the first token"] * 2
+        assert (tmp_path / "asked").read_text() == "\n"  # once, for all that use it
+
+
+@pytest.mark.parametrize(("tool", "path", "arguments"), CALLS[:2])
+async def test_a_value_that_a_server_does_not_accept_is_read_once_more(tmp_path, tool, path, arguments):
+    async with served(tmp_path) as (servers, agent):
+        write_token(tmp_path, "the second token")
+        servers.refused = {"the first token"}
+        assert not (await agent.call(tool, arguments)).is_error
+        assert servers.tokens[path][-2:] == ["the first token", "the second token"]
+        servers.refused.add("the second token")
+        assert (await agent.call(tool, arguments)).is_error == (tool == "far__look")  # an API's answer is a result
+        assert servers.tokens[path][-1] == "the second token"
+        assert (tmp_path / "asked").read_text() == "\n" * 3

@@ -12,19 +12,20 @@ from urllib.parse import quote
 from forge.core.arguments.names import near
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.secrets import SHORTEST
+from forge.core.secrets.live_text import LiveText, read_text
 from forge.openapi.document import BrokenOperation, Document
 
 Location = Literal["header", "query", "cookie"]
 Auth = TypedDict(
     "Auth",
     {
-        "bearer": str,
+        "bearer": str | LiveText,
         "bearer_env": str,
-        "api_key": str,
+        "api_key": str | LiveText,
         "api_key_env": str,
         "name": str,
         "in": Location,
-        "basic": str | Sequence[str] | Mapping[str, str],
+        "basic": str | Sequence[str | LiveText] | Mapping[str, str | LiveText],
         "basic_env": str | Mapping[str, str],
     },
     total=False,
@@ -70,6 +71,18 @@ def read_auth(auth: Auth | Sequence[Auth] | None, environment: Mapping[str, str]
     return [_read(one, environment) for one in ([auth] if isinstance(auth, Mapping) else auth)]
 
 
+def find_live(auth: Auth | Sequence[Auth] | None, headers: Mapping[str, str | LiveText] | None) -> tuple[LiveText, ...]:
+    """Returns the texts that are to be read again for later requests."""
+    found: list[Any] = [*(headers or {}).values()]
+    for one in [auth] if isinstance(auth, Mapping) else auth or ():
+        for given in one.values():
+            if isinstance(given, Mapping):
+                found += given.values()
+            else:
+                found += given if isinstance(given, list | tuple) else [given]
+    return tuple(one for one in found if isinstance(one, LiveText))
+
+
 def _read(auth: Mapping[str, Any], environment: Mapping[str, str]) -> Credential:
     for key in auth:
         if key not in _KEYS:
@@ -90,7 +103,7 @@ def _read(auth: Mapping[str, Any], environment: Mapping[str, str]) -> Credential
 
 def _value(auth: Mapping[str, Any], kind: str, environment: Mapping[str, str]) -> tuple[str, str]:
     if kind in auth:
-        return str(auth[kind]), ""
+        return str(read_text(auth[kind])), ""
     return _read_variable(str(auth[f"{kind}_env"]), environment)
 
 
@@ -105,9 +118,9 @@ def _basic(auth: Mapping[str, Any], environment: Mapping[str, str]) -> Credentia
     if "basic" in auth and isinstance(given, str):
         user, _, password = given.partition(":")
     elif "basic" in auth and isinstance(given, Sequence) and len(given) == 2:
-        user, password = str(given[0]), str(given[1])
+        user, password = str(read_text(given[0])), str(read_text(given[1]))
     elif "basic" in auth and isinstance(given, Mapping) and {"user", "password"} <= given.keys():
-        user, password = str(given["user"]), str(given["password"])
+        user, password = str(read_text(given["user"])), str(read_text(given["password"]))
     elif isinstance(given, str):
         whole, problem = _read_variable(given, environment)
         user, _, password = whole.partition(":")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import urlsplit
@@ -14,6 +14,7 @@ from forge.core.errors import DefinitionError
 from forge.core.execution.threads import in_thread
 from forge.core.registry import SourceSettings, check_source
 from forge.core.secrets import SHORTEST, Secrets
+from forge.core.secrets.live_text import LiveText, read_text
 from forge.core.spec import Category
 from forge.core.tool import Tool
 from forge.network.address import read_url
@@ -21,10 +22,10 @@ from forge.network.egress import Egress
 from forge.network.headers import check_headers
 from forge.openapi.answers import AnswerReader
 from forge.openapi.app import AppServer, check_start, is_app
-from forge.openapi.credentials import Auth, place_credentials, read_auth
+from forge.openapi.credentials import Auth, Credential, find_live, place_credentials, read_auth
 from forge.openapi.document import Document, is_url, open_document
 from forge.openapi.operations import OperationFilter, Servers, operations_of, prefix_of
-from forge.openapi.tools import Api, OperationTool
+from forge.openapi.tools import Api, OperationTool, RenewedParts, SentParts
 
 if TYPE_CHECKING:
     from forge.openapi.app import AsgiApp
@@ -73,7 +74,7 @@ class OpenApi:
         *,
         server: str | AsgiApp = "",
         auth: Auth | Sequence[Auth] | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, str | LiveText] | None = None,
         egress: Egress | None = None,
         idempotency_header: str = "",
         tags: Sequence[str] = (),
@@ -94,9 +95,12 @@ class OpenApi:
         self._app_server: AppServer | None = None
         self._users = 0
         self._opening = asyncio.Lock()
-        self._credentials = read_auth(auth)
+        self._auth = auth
         self._filters = OperationFilter(tuple(include), tuple(exclude), tuple(tags))
-        self._headers = tuple((str(key), str(value)) for key, value in (headers or {}).items())
+        self._headers = tuple((str(key), value) for key, value in (headers or {}).items())
+        self._live = find_live(auth, headers)
+        self._credentials = read_auth(auth)
+        self._masks = Secrets()
         self._prefix = settings.get("prefix")
         self._timeout = settings.get("timeout")
         self._hidden = settings.get("hidden")
@@ -111,8 +115,12 @@ class OpenApi:
     @property
     def secrets(self) -> tuple[str, ...]:
         """Values that must be masked everywhere; they are known before the document is opened."""
-        telling = [value for name, value in self._headers if _TELLING.search(name)]
-        values = [*(one for credential in self._credentials for one in credential.secrets), *telling]
+        return self._find_secrets(self._credentials, [(name, read_text(value)) for name, value in self._headers])
+
+    @staticmethod
+    def _find_secrets(credentials: Sequence[Credential], headers: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+        telling = [value for name, value in headers if _TELLING.search(name)]
+        values = [*(one for credential in credentials for one in credential.secrets), *telling]
         words = [word for value in values for word in (value, value.rpartition(" ")[2])]
         return tuple(dict.fromkeys(word for word in words if len(word) >= SHORTEST))
 
@@ -170,13 +178,12 @@ class OpenApi:
         servers = Servers(document, server, self._egress, ad_hoc=ad_hoc)
         if selected and not ad_hoc:
             servers.base()  # raises early
-        placed_credentials = place_credentials(self._credentials, document)
-        if placed_credentials.problem:
-            log.warning("openapi %s: %s", self.name, placed_credentials.problem)
-        answers = AnswerReader(document, Secrets(self.secrets))
-        api = Api(
-            document, servers, placed_credentials, answers, self._headers, self._idempotency_header, self._app_server
-        )
+        sent = self._read_sent(document)
+        if sent.credentials.problem:
+            log.warning("openapi %s: %s", self.name, sent.credentials.problem)
+        answers = AnswerReader(document, self._masks)
+        renewed = RenewedParts(lambda: self._read_sent(document), self._live) if self._live else None
+        api = Api(document, servers, sent, answers, self._idempotency_header, self._app_server, renewed)
         traits: dict[str, Any] = {
             "category": Category.ADAPTER,
             "trust": "untrusted",
@@ -190,6 +197,13 @@ class OpenApi:
         for tool in tools:
             tool.lookup = readers.get(tool.operation.path)
         return [*tools]
+
+    def _read_sent(self, document: Document) -> SentParts:
+        """Reads what every request carries, as it is now. Raises `ToolError`."""
+        credentials = read_auth(self._auth)
+        headers = tuple((name, str(read_text(value))) for name, value in self._headers)
+        self._masks.learn(self._find_secrets(credentials, headers))
+        return SentParts(place_credentials(credentials, document), headers)
 
     async def _open_document(self) -> Document:
         if not callable(self.spec):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.result import Reconciled, ToolResult
+from forge.core.secrets.live_text import LiveText
 from forge.core.spec import JsonSchema, Permission, ToolSpec
 from forge.core.tool import Tool
 from forge.core.untrusted import one_line
@@ -42,6 +43,7 @@ from forge.openapi.requests import (
 from forge.workspace.paths.open import read_file
 
 if TYPE_CHECKING:
+    from forge.network.body import Response
     from forge.openapi.app import AppServer
 
 LONGEST_REQUEST = 300.0  # seconds of a request whose tool has no time-out
@@ -53,21 +55,45 @@ _NO_ARGUMENTS: JsonSchema = {"type": "object", "properties": {}}
 _SHOWN = 2_000  # characters of a body in a preview
 
 
+@dataclass(frozen=True, slots=True)
+class SentParts:
+    """The parts of every request that a person configured."""
+
+    credentials: PlacedCredentials
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+
+class RenewedParts:
+    """Reads these parts again for each request: they hold secrets that change."""
+
+    def __init__(self, read: Callable[[], SentParts], live: Sequence[LiveText]) -> None:
+        self._read, self._live = read, live
+
+    async def read(self) -> SentParts:
+        return await in_thread(self._read)
+
+    async def read_again(self) -> SentParts:
+        """Reads all values again: the server did not accept them."""
+        for one in self._live:
+            one.expire()
+        return await self.read()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Api:
     """The parts that all operations of a mounted document share."""
 
     document: Document
     servers: Servers
-    credentials: PlacedCredentials
+    sent: SentParts  # as they were when the document was mounted
     answers: AnswerReader
-    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # configured by the person
     idempotency_header: str = ""  # the server handles requests with the same value once
     app: AppServer | None = None  # answers the requests in this process
+    renewed: RenewedParts | None = None  # `sent` as it is now, where it holds secrets that change
 
     @property
     def takes_keys(self) -> bool:
-        own = {name.lower() for name, _ in self.headers}
+        own = {name.lower() for name, _ in self.sent.headers}
         return bool(self.idempotency_header) and self.idempotency_header.lower() not in own
 
     @property
@@ -79,8 +105,8 @@ class Api:
     @property
     def hidden(self) -> frozenset[tuple[str, str]]:
         """Parameters that a model neither sees nor sets."""
-        ours = [name for name, _ in self.headers] + [self.idempotency_header]
-        return self.credentials.hidden | {("header", name.lower()) for name in ours if name}
+        ours = [name for name, _ in self.sent.headers] + [self.idempotency_header]
+        return self.sent.credentials.hidden | {("header", name.lower()) for name in ours if name}
 
 
 class OperationTool(Tool):
@@ -144,27 +170,33 @@ class OperationTool(Tool):
             headers.append(("Content-Type", media))
         url = read_url(address)
         route = api.servers.find_route(url)
-        needs = api.credentials if self._is_private else NONE
-        if api.headers or not needs.is_empty:
+        needs = api.sent.credentials if self._is_private else NONE
+        if api.sent.headers or not needs.is_empty:
             _check_credentials(needs, url.origin, is_named=route.is_named)
-        headers += [*needs.headers, *api.headers]
-        given = [name for name, _ in headers]
+        given = [name for name, _ in (*headers, *needs.headers, *api.sent.headers)]
         key = key_header(api.idempotency_header, self.operation.method, ctx, given)
-        headers += key.items()
-        cookies += needs.cookies
-        if needs.query:
-            address = f"{address}{'&' if '?' in address else '?'}{'&'.join(needs.query)}"
-        if cookies:
-            headers.append(("Cookie", "; ".join(cookies)))
         seconds = self.spec.timeout or LONGEST_REQUEST
         limits = RequestLimits(connect=min(10.0, seconds), read=seconds, total=seconds, size=LARGEST_ANSWER)
         method = self.operation.method
-        options: dict[str, Any] = {"headers": headers, "body": body, "egress": route.egress}
-        options |= {"limits": limits, "idempotent": bool(key)}
-        if api.app is None:  # a redirect to another server is not followed: the data is meant for this one
-            answer = await fetch(method, address, follow="same-host", **options)
-        else:
-            answer = await api.app.fetch_route(method, self.operation.path, address, api.paths, **options)
+        options: dict[str, Any] = {"body": body, "egress": route.egress, "limits": limits, "idempotent": bool(key)}
+
+        async def send(sent: SentParts) -> Response:
+            needs = sent.credentials if self._is_private else NONE
+            all_cookies = [*cookies, *needs.cookies]
+            all_headers = [*headers, *needs.headers, *sent.headers, *key.items()]
+            if all_cookies:
+                all_headers.append(("Cookie", "; ".join(all_cookies)))
+            url = "".join((address, "&" if "?" in address else "?", "&".join(needs.query))) if needs.query else address
+            if api.app is None:  # a redirect to another server is not followed: the data is meant for this one
+                return await fetch(method, url, follow="same-host", headers=all_headers, **options)
+            return await api.app.fetch_route(
+                method, self.operation.path, url, api.paths, headers=all_headers, **options
+            )
+
+        parts = api.sent if api.renewed is None else await api.renewed.read()
+        answer = await send(parts)
+        if answer.status == 401 and api.renewed is not None and (again := await api.renewed.read_again()) != parts:
+            answer = await send(again)
         return await api.answers.result(self.operation, answer)
 
     @property
@@ -260,7 +292,7 @@ class OperationTool(Tool):
                 headers.append((one.name, encode_in_header(one, value)))
             elif one.location == "cookie":
                 cookies += [f"{name}={text}" for name, text in encode_in_cookie(one, value)]
-        if not any(name.lower() == "accept" for name, _ in (*headers, *self._api.headers)):
+        if not any(name.lower() == "accept" for name, _ in (*headers, *self._api.sent.headers)):
             headers.append(("Accept", "application/json, */*;q=0.5"))
         return headers, cookies
 

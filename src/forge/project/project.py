@@ -203,7 +203,7 @@ class Project:
         return found.text
 
     def _steps(self, gate: PolicyGate, secrets: Secrets) -> list[Step]:
-        egress = project_egress(self.configuration, self.secrets)
+        egress = project_egress(self.configuration)
         if egress is not None:
             egress = egress.including(*self.skills.egress_domains)
         files, dry = SessionState(self.workspace), self.options.dry_run

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import httpcore2
@@ -13,6 +14,8 @@ import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.execution.threads import in_thread
+from forge.core.secrets.live_text import LiveText, read_text
 from forge.core.untrusted import one_line
 from forge.mcp.bounds import MOST_MESSAGE
 from forge.mcp.client.link import OURS, Http, Wire
@@ -52,9 +55,11 @@ class UnsuitableStatus(ToolError):
 async def over_http(server: Http, login: Login | None, wire: Wire) -> AsyncIterator[Any]:
     """Opens the streams of a session. Raises `ToolError` for an invalid URL or invalid headers."""
     url = read_url(server.url)
-    headers = dict(check_headers(server.headers))
+    written = {name: await in_thread(partial(read_text, value)) for name, value in server.headers.items()}
+    headers = dict(check_headers(written))
+    live = {name.lower(): value for name, value in server.headers.items() if isinstance(value, LiveText)}
     egress = server.egress if server.egress is not None else Egress.only(str(url))
-    transport = _CheckedTransport(url, egress, wire, frozenset(headers))
+    transport = _CheckedTransport(url, egress, wire, frozenset(headers), live)
     if login is not None:
         from forge.mcp.oauth.authorizer import make_authorizer  # only if a login may be needed
 
@@ -71,17 +76,23 @@ async def over_http(server: Http, login: Login | None, wire: Wire) -> AsyncItera
 class _CheckedTransport(httpx2.AsyncBaseTransport):
     """The client's only transport. A failure becomes a response, since an exception would end the whole session."""
 
-    def __init__(self, url: Url, egress: Egress, wire: Wire, sent: frozenset[str]) -> None:
+    def __init__(
+        self, url: Url, egress: Egress, wire: Wire, sent: frozenset[str], live: Mapping[str, LiveText]
+    ) -> None:
         self._origin = url.origin
         self._egress = egress
         self._wire = wire
         self._sent = sent  # names of the configured headers
+        self._live = live  # those that hold secrets which change
         self.authorizer: Authorizer | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         try:
             async with asyncio.timeout(_GOODBYE if request.method == "DELETE" else None):
+                await self._renew_headers(request)
                 answer = await (self.authorizer.send(request, self._ask) if self.authorizer else self._ask(request))
+                if answer.status_code == 401 and await self._renew_headers(request, rejected=True):
+                    answer = await self._ask(request)
                 if answer.status_code in (401, 403):
                     raise self._unauthorized_error(answer.status_code)
                 return answer
@@ -93,6 +104,19 @@ class _CheckedTransport(httpx2.AsyncBaseTransport):
             )
         except BROKEN as error:
             return self._failure_response(request, self._connection_error(error))
+
+    async def _renew_headers(self, request: httpx2.Request, *, rejected: bool = False) -> bool:
+        """Reads the secrets in headers again if their lifetime is over, or the server rejected them. Returns whether
+        they changed.
+        """
+        changed = False
+        for name, text in self._live.items():
+            if rejected:
+                text.expire()
+            [(_, value)] = check_headers({name: await in_thread(text.read)})
+            changed |= request.headers.get(name) != value
+            request.headers[name] = value
+        return changed
 
     async def _ask(self, request: httpx2.Request) -> httpx2.Response:
         answer, body = await send_checked(request, self._egress)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from forge.core.context import Root
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
+from forge.core.secrets.live_text import LiveText
 from forge.core.untrusted import one_line
 from forge.mcp.bounds import LINE, WORDS, RateLimit
 from forge.mcp.oauth.login import OAuth
@@ -200,7 +201,7 @@ class Http:
 
     url: str = field(repr=False)
     _: KW_ONLY
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    headers: Mapping[str, str | LiveText] = field(default_factory=dict, repr=False)
     auth: OAuth | None = field(default_factory=OAuth, repr=False)
     egress: Egress | None = field(default=None, repr=False)
     connect_timeout: float = CONNECT_TIMEOUT

@@ -15,6 +15,7 @@ from forge.core.execution.threads import in_thread
 from forge.core.extras import check_extra
 from forge.core.registry import SourceSettings, check_source
 from forge.core.secrets import SHORTEST, Secrets
+from forge.core.secrets.live_text import read_text
 from forge.core.spec import Permission
 from forge.core.tool import Tool
 from forge.core.untrusted import one_line
@@ -148,7 +149,8 @@ class McpSource(ServerContents):
         if isinstance(self.transport, Stdio):
             said = [value for key, value in self.transport.env.items() if SECRET_NAMES.search(key)]
         else:
-            said = [word for value in self.transport.headers.values() for word in (value, value.rpartition(" ")[2])]
+            values = map(read_text, self.transport.headers.values())
+            said = [word for value in values for word in (value, value.rpartition(" ")[2])]
         return tuple(dict.fromkeys(value for value in (*said, *tokens) if len(value) >= SHORTEST))
 
     @property

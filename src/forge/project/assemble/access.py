@@ -14,7 +14,6 @@ from forge.project.config_layers import rule_layers
 from forge.workspace import CAP
 
 if TYPE_CHECKING:
-    from forge.core.secrets import Secrets
     from forge.network.egress import Egress
     from forge.permissions.policy import Rules
 
@@ -128,11 +127,8 @@ def project_policy(configuration: Configuration, policy: str | None) -> Rules:
 # Builds the egress of a project: the addresses that its tools may connect to.
 
 
-def project_egress(configuration: Configuration, masked: Secrets | None = None) -> Egress | None:
-    """Returns the configured egress; None if none is configured. Raises `ToolError`.
-
-    `masked` learns the secrets of programs when they are read.
-    """
+def project_egress(configuration: Configuration) -> Egress | None:
+    """Returns the configured egress; None if none is configured. Raises `ToolError`."""
     said = configuration.egress
     has_secrets = any(one.hosts for one in configuration.secret_entries)
     if said is None and not has_secrets:
@@ -140,7 +136,7 @@ def project_egress(configuration: Configuration, masked: Secrets | None = None) 
     from forge.network.egress import Egress
     from forge.project.assemble.secrets import program_secrets
 
-    secrets = program_secrets(configuration, masked)
+    secrets = program_secrets(configuration)
     if said is None:
         return Egress(secrets=secrets)
     try:

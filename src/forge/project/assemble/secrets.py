@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
-import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from forge.models.vendors import OWN_PROTOCOLS, SERVERS
 from forge.network.program_secrets import ProgramSecret
 from forge.project.config import Configuration
 from forge.project.config.access import SecretEntry
-from forge.project.config.read_secret import read_secret, read_secret_file
+from forge.project.config.read_secret import read_secret_file
 
 if TYPE_CHECKING:
     from forge.network.egress import Egress
@@ -37,8 +36,13 @@ CLOUD_SECRETS = (  # they are masked; `forge doctor` does not ask for them
 
 
 def project_secrets(configuration: Configuration, environment: Mapping[str, str] = os.environ) -> Secrets:
-    """Returns the secrets to mask. Raises `ToolError` for a named one that is too short to be masked."""
+    """Returns the secrets to mask, also those that are read later. Raises `ToolError` for a named one that is too short
+    to be masked.
+    """
     secrets = Secrets()
+    for entry in configuration.secret_entries:
+        if entry.source is not None:
+            entry.source.mask_in(secrets)
     secrets.learn(_unlisted_secrets(configuration, environment))
     for index, name in enumerate(configuration.secrets):
         if value := environment.get(name, ""):
@@ -52,16 +56,15 @@ def project_secrets(configuration: Configuration, environment: Mapping[str, str]
     return secrets
 
 
-def program_secrets(
-    configuration: Configuration, masked: Secrets | None = None, environment: Mapping[str, str] = os.environ
-) -> tuple[ProgramSecret, ...]:
-    """Returns the secrets that the proxy of programs puts into requests. `masked` learns what is read later."""
+def program_secrets(configuration: Configuration) -> tuple[ProgramSecret, ...]:
+    """Returns the secrets that the proxy of programs puts into requests."""
     found = []
     for entry in configuration.secret_entries:
         if entry.hosts:
-            read = _SecretReader(configuration, entry, masked, environment)
             try:
-                found.append(ProgramSecret(read, entry.hosts, entry.header, entry.name))
+                found.append(
+                    ProgramSecret(partial(_read_value, configuration, entry), entry.hosts, entry.header, entry.name)
+                )
             except ValueError as error:
                 raise configuration.error(entry.key_path, str(error)) from None
     return tuple(found)
@@ -83,37 +86,14 @@ def write_placeholders(
     return found
 
 
-class _SecretReader:
-    """Reads the value of a secret when a request needs it: from its file, command or keyring, else its variable."""
-
-    def __init__(
-        self, configuration: Configuration, entry: SecretEntry, masked: Secrets | None, environment: Mapping[str, str]
-    ) -> None:
-        self._configuration, self._entry, self._masked, self._environment = configuration, entry, masked, environment
-        self._value = ""
-        self._until = 0.0
-        self._lock = threading.Lock()
-
-    def __call__(self) -> str:
-        with self._lock:
-            if time.monotonic() >= self._until:
-                self._value = self._read()
-                self._until = time.monotonic() + self._entry.lifetime
-                if self._masked is not None:
-                    self._masked.learn([self._value])
-            return self._value
-
-    def _read(self) -> str:
-        entry = self._entry
-        try:
-            value = read_secret(entry.file, entry.command, entry.keyring) or self._environment.get(entry.name, "")
-        except ValueError as error:
-            raise self._configuration.error(entry.key_path, str(error)) from None
-        if len(value) < SHORTEST or not value.isprintable():
-            what = "is empty" if not value else f"is not a text of at least {SHORTEST} characters"
-            name = entry.name or str(entry.file or entry.keyring or entry.command[0])
-            raise self._configuration.error(entry.key_path, f"the value of {name} {what}")
-        return value
+def _read_value(configuration: Configuration, entry: SecretEntry) -> str:
+    """Returns a value that can be put into a header. Raises `ToolError`."""
+    value = entry.source.read() if entry.source is not None else ""
+    if len(value) < SHORTEST or not value.isprintable():
+        what = "is empty" if not value else f"is not a text of at least {SHORTEST} characters"
+        name = entry.name or str(entry.file or entry.keyring or entry.command[0])
+        raise configuration.error(entry.key_path, f"the value of {name} {what}")
+    return value
 
 
 def _unlisted_secrets(configuration: Configuration, environment: Mapping[str, str]) -> Iterator[str]:

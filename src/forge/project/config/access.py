@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from forge.core.context import ProgramLimits
+from forge.core.secrets.live_text import SecretSource
+from forge.project.config.reader import SECRET_LIFETIME
 from forge.project.config.section import Schema, Section, belongs_to
 
 if TYPE_CHECKING:  # evaluated by `make reference`
@@ -28,7 +30,6 @@ if TYPE_CHECKING:  # evaluated by `make reference`
 
 Sandbox = Literal["auto", "required", "bubblewrap", "landlock", "off"]
 SANDBOXES: tuple[str, ...] = get_args(Sandbox)
-SECRET_LIFETIME = 300.0  # seconds
 Trial = Literal["off", "auto", "always"]
 TRIALS: tuple[str, ...] = get_args(Trial)
 MODES = ("open", "allowlist", "deny-all")
@@ -198,8 +199,12 @@ class SecretEntry(
             "not": {"allOf": [{"not": {"required": [one]}} for one in ("name", "file", "command", "keyring")]},
             "errorMessage": "expected where the secret is: a name, file, command or keyring",
         },
-        belongs_to(("header", "lifetime"), "for", "expected `for`, the hosts that get the secret, beside it"),
-        belongs_to(("lifetime",), "command", "expected `command` beside `lifetime`"),
+        belongs_to(("header",), "for", "expected `for`, the hosts that get the secret, beside it"),
+        {
+            "if": {"required": ["lifetime"]},
+            "then": {"anyOf": [{"required": [one]} for one in ("file", "command", "keyring")]},
+            "errorMessage": "expected a command, a file or keyring beside `lifetime`",
+        },
     ],
     example={"name": "GITHUB_TOKEN", "for": ["api.github.com"], "header": "Authorization: Bearer {}"},
 ):
@@ -221,7 +226,9 @@ class SecretEntry(
         Key("A command that prints the secret. It runs outside of the sandbox.", ["gh", "auth", "token"]),
     ] = ()
     lifetime: Annotated[
-        float, Above0, Key("Seconds after which the command is asked again.", 300, unset=SECRET_LIFETIME)
+        float,
+        Above0,
+        Key("Seconds after which the command, the file or the keyring is read again.", 300, unset=SECRET_LIFETIME),
     ] = SECRET_LIFETIME
     keyring: Annotated[
         Text, Key("SERVICE/USER in the system's keyring. Needs the extra `secrets`.", "github.com/alice")
@@ -247,3 +254,8 @@ class SecretEntry(
             unset="Authorization: Bearer {}",
         ),
     ] = "Authorization: Bearer {}"
+    source: SecretSource | None = None  # of the value
+
+    @classmethod
+    def from_keys(cls, reader: ConfigReader, values: dict[str, Any], key_path: str) -> Any:
+        return super().from_keys(reader, {**values, "source": reader.secret_source(key_path)}, key_path)

@@ -15,11 +15,13 @@ from typing import Any
 from forge.core.arguments.names import near
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import article, json_type
+from forge.core.secrets.live_text import LiveText, SecretSource
 
 VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 FROM_VARIABLE = "the environment variable "  # the beginning of the name of such a source
 REFERENCE = rf"\$\{{({VARIABLE})(?::-([^}}]*))?\}}"
 _TELLING = "(?i)TOKEN|KEY|SECRET|PASS|AUTH|CREDENTIAL"
+SECRET_LIFETIME = 300.0  # seconds for which a secret from elsewhere is used
 _RULES = ["permissions", "rules"]  # `forge.permissions` checks the entries, and explains them better
 
 Schema = dict[str, Any]
@@ -66,7 +68,10 @@ class ConfigReader:
         self.schema = schema or document_schema()
         self.variables: dict[str, None] = {}  # that must be set, in the order of the document
         self.unset: dict[str, ToolError] = {}  # by the key path of an entry, why it cannot be used here
-        self.elsewhere: dict[str, dict[str, Any]] = {}  # entries of `secrets`, by their name
+        self.elsewhere: dict[str, dict[str, Any]] = {}  # entries of `secrets`, by their key path
+        self.named: dict[str, str] = {}  # the key path of such an entry, by its name
+        self.sources: dict[str, SecretSource] = {}  # of the values of such entries, by key path
+        self.live: dict[str, LiveText] = {}  # texts that hold one of them, by key path
         self.secrets: list[str] = []  # values of the environment that must be masked, of the current entry
         self.kept_outside: dict[str, str] = {}  # those of them that have `for`, by their name
 
@@ -74,7 +79,9 @@ class ConfigReader:
         """Returns the typed values of a document."""
         self.check(document)
         listed = document.get("secrets") if isinstance(document, dict) else None
-        self.elsewhere = {one["name"]: one for one in listed or () if isinstance(one, dict) and "name" in one}
+        entries = {f"secrets[{number}]": one for number, one in enumerate(listed or ()) if isinstance(one, dict)}
+        self.elsewhere = entries
+        self.named = {one["name"]: key_path for key_path, one in entries.items() if "name" in one}
         return self.read(self.schema, document, "")
 
     def check(self, document: Any) -> None:
@@ -139,36 +146,78 @@ class ConfigReader:
 
     def fill_in(self, text: str, key_path: str, *, secret: bool = False) -> str:
         """Replaces `${NAME}` and `${NAME:-default}` by variables of the environment."""
-        return re.sub(REFERENCE, lambda match: self.look_up(match[1], match[2], key_path, secret=secret), text)
+        first, *pieces = re.split(REFERENCE, text)
+        parts: list[str | SecretSource] = [first]
+        filled = first
+        for name, default, after in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):
+            value, source = self._look_up(name, default, key_path, secret=secret)
+            filled += value + after
+            parts += [source or value, after]
+        self._note_live(key_path, parts)
+        return filled
 
-    def look_up(self, name: str, default: str | None, key_path: str, *, secret: bool) -> str:
-        """Returns a variable's value; it is noted as secret where `secret` or its name says so."""
+    def read_value(self, name: str, key_path: str) -> str:
+        """Returns the value of the variable or secret of that name."""
+        value, source = self._look_up(name, None, key_path, secret=True)
+        self._note_live(key_path, [source or value])
+        return value
+
+    def live_text(self, key_path: str, text: str) -> str | LiveText:
+        """Returns the text of a key, as one that is read again if it holds a secret that may change."""
+        return self.live.get(key_path, text)
+
+    def _note_live(self, key_path: str, parts: list[str | SecretSource]) -> None:
+        if any(not isinstance(one, str) for one in parts):
+            self.live[key_path] = LiveText(parts)
+
+    def _look_up(
+        self, name: str, default: str | None, key_path: str, *, secret: bool
+    ) -> tuple[str, SecretSource | None]:
+        """Returns a variable's value, and its source if it may change; it is noted as secret where `secret` or its
+        name says so.
+        """
         if default is None:
             self.variables[name] = None
         if self.environment is None:
-            return f"${{{name}}}" if default is None else f"${{{name}:-{default}}}"
-        given = self._read_elsewhere(name, key_path) or self.environment.get(name)
+            return (f"${{{name}}}" if default is None else f"${{{name}:-{default}}}"), None
+        source = self._source_elsewhere(name)
+        given = source.read() if source is not None else self.environment.get(name)
         if not given and default is None:
             said = f"{file_of(key_path, self.files, self.name)}: {key_path}: the environment variable {name} is not set"
             raise UnsetVariable(said, ErrorKind.CONFIG, f"Set it before Forge starts: export {name}=…")
-        if given and (secret or name in self.elsewhere or is_secret(name)):
+        if given and (secret or name in self.named or is_secret(name)):
             self.secrets.append(given)
-        if given and self.elsewhere.get(name, {}).get("for"):
+        if given and name in self.named and self.elsewhere[self.named[name]].get("for"):
             self.kept_outside[name] = given
-        return given or default or ""
+        return given or default or "", source if given else None
 
-    def _read_elsewhere(self, name: str, key_path: str) -> str:
-        """Returns the value of a named secret that is in a file, a command or the keyring; "" if it is none."""
-        entry = self.elsewhere.get(name, {})
-        if not entry.keys() & {"file", "command", "keyring"}:
-            return ""
-        from forge.project.config.read_secret import read_secret  # only where a secret is named
+    def _source_elsewhere(self, name: str) -> SecretSource | None:
+        """Returns the source of a named secret that is in a file, a command or the keyring; None if it is none."""
+        key_path = self.named.get(name, "")
+        is_elsewhere = self.elsewhere.get(key_path, {}).keys() & {"file", "command", "keyring"}
+        return self.secret_source(key_path) if is_elsewhere else None
 
-        file = Path(os.path.expanduser(entry["file"])) if "file" in entry else None
-        try:
-            return read_secret(file and self.path(str(file)), entry.get("command", ()), entry.get("keyring", ""))
-        except ValueError as error:
-            raise self.error(key_path, str(error)) from None
+    def secret_source(self, key_path: str) -> SecretSource:
+        """Returns the source of an entry of `secrets`; the same one for all that use it."""
+        if (known := self.sources.get(key_path)) is not None:
+            return known
+        entry = self.elsewhere[key_path]
+        words = entry.get("command", ())
+        file = self.path(os.path.expanduser(entry["file"])) if "file" in entry else None
+        environment = os.environ if self.environment is None else self.environment
+        command = [re.sub(REFERENCE, lambda one: environment.get(one[1]) or one[2] or "", f"{word}") for word in words]
+
+        def read() -> str:
+            from forge.project.config.read_secret import read_secret  # only where a secret is named
+
+            try:
+                value = read_secret(file, command, entry.get("keyring", ""))
+            except ValueError as error:
+                raise self.error(key_path, str(error)) from None
+            return value or environment.get(entry.get("name", ""), "")
+
+        source = self.sources[key_path] = SecretSource(read, entry.get("lifetime", SECRET_LIFETIME))
+        return source
 
     def error(self, key_path: str, problem: str, written: str = "", known: Iterable[str] = ()) -> ToolError:
         file = file_of(key_path, self.files, self.name)
@@ -483,6 +532,6 @@ _FORMATS: dict[str, Callable[[ConfigReader, Any, str], Any]] = {
     "references": _read_references,
     "spec": _read_spec,
     "text": lambda reader, value, key_path: str(value),
-    "value": lambda reader, value, key_path: reader.look_up(value, None, key_path, secret=True),
+    "value": lambda reader, value, key_path: reader.read_value(value, key_path),
     "variable": _read_variable,
 }

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from forge.core.secrets.live_text import LiveText
 from forge.project.config.access import SANDBOXES, RootEntry, Sandbox
 from forge.project.config.section import PlainSection, Section, belongs_to, exactly_one
 
@@ -46,7 +47,8 @@ class SourceEntry(Section):
     """Headers may name variables. `secrets` are the values that came from the environment."""
 
     plain_headers: Annotated[
-        Pairs,
+        Mapping[str, str | LiveText],
+        Of(Pairs),
         Key(
             "HTTP headers; ${NAME} stands for an environment variable.",
             {"Authorization": "Bearer ${TOKEN}"},
@@ -54,7 +56,8 @@ class SourceEntry(Section):
         ),
     ] = field(default_factory=dict)
     headers_env: Annotated[
-        Mapping[str, Value],
+        Mapping[str, str | LiveText],
+        Of(Mapping[str, Value]),
         Key("Headers, each with the environment variable that has its value.", {"Authorization": "DOCS_TOKEN"}),
     ] = field(default_factory=dict)
     timeout: Annotated[Above0 | None, Key("Time limit of a call, in seconds.", 30)] = None
@@ -62,12 +65,15 @@ class SourceEntry(Section):
     kept_outside: Mapping[str, str] = field(default_factory=dict)  # values of secrets with `for`, by their name
 
     @property
-    def headers(self) -> dict[str, str]:
+    def headers(self) -> dict[str, str | LiveText]:
         return {**self.plain_headers, **self.headers_env}
 
     @classmethod
     def from_keys(cls, reader: ConfigReader, values: dict[str, Any], key_path: str) -> Any:
-        read = {"secrets": tuple(dict.fromkeys(reader.secrets)), "kept_outside": reader.kept_outside}
+        read: dict[str, Any] = {"secrets": tuple(dict.fromkeys(reader.secrets)), "kept_outside": reader.kept_outside}
+        for field_name, key in (("plain_headers", "headers"), ("headers_env", "headers_env")):
+            written = values.get(field_name, {}).items()
+            read[field_name] = {name: reader.live_text(f"{key_path}.{key}.{name}", text) for name, text in written}
         return super().from_keys(reader, {**values, **read}, key_path)
 
 
@@ -268,7 +274,7 @@ class _BasicAuth(PlainSection, example={"user": "API_USER", "password": "API_PAS
 
     @classmethod
     def from_keys(cls, reader: ConfigReader, values: dict[str, Any], key_path: str) -> Any:
-        return (values["user"], values["password"])
+        return tuple(reader.live_text(f"{key_path}.{key}", values[key]) for key in ("user", "password"))
 
 
 class _Auth(
@@ -289,7 +295,10 @@ class _Auth(
         """As `openapi(auth=…)` takes it."""
         if "basic" in values:
             return {"basic": values["basic"]}
-        return {("in" if name == "where" else name): one for name, one in values.items()}
+        found = {("in" if name == "where" else name): one for name, one in values.items()}
+        for name in found.keys() & {"bearer", "api_key"}:
+            found[name] = reader.live_text(f"{key_path}.{name}_env", found[name])
+        return found
 
 
 class OpenApiEntry(

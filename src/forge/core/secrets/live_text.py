@@ -1,0 +1,84 @@
+"""Texts that hold secrets which change while Forge runs: a header with a token that a command prints."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from forge.core.secrets import Secrets
+
+
+class SecretSource:
+    """Reads a secret where it is kept, and again when its lifetime is over. Any thread may call it.
+
+    Args:
+        read: returns the value. It may take a while, and raise `ToolError`.
+        lifetime: seconds for which a value is used.
+
+    Example:
+        >>> values = iter(["the first value", "the second value"])
+        >>> source = SecretSource(lambda: next(values), 300)
+        >>> source.read(), source.read()
+        ('the first value', 'the first value')
+        >>> source.expire()
+        >>> source.read()
+        'the second value'
+    """
+
+    def __init__(self, read: Callable[[], str], lifetime: float) -> None:
+        self._read, self._lifetime = read, lifetime
+        self._value = ""
+        self._until = 0.0
+        self._lock = threading.Lock()
+        self._masks: list[Secrets] = []
+
+    def read(self) -> str:
+        with self._lock:
+            if time.monotonic() >= self._until:
+                self._value = self._read()
+                self._until = time.monotonic() + self._lifetime
+                for masks in self._masks:
+                    masks.learn([self._value])
+            return self._value
+
+    def expire(self) -> None:
+        """Forgets the value: a server did not accept it."""
+        self._until = 0.0
+
+    def mask_in(self, masks: Secrets) -> None:
+        """Registers the value, and each that is read later."""
+        with self._lock:
+            masks.learn([self._value])
+            if not any(one is masks for one in self._masks):
+                self._masks.append(masks)
+
+
+class LiveText:
+    """A text around secrets, each of which is read when the text is needed.
+
+    Args:
+        parts: plain text and sources, in their order.
+
+    Example:
+        >>> LiveText(["Bearer ", SecretSource(lambda: "a-token-of-ours", 300)]).read()
+        'Bearer a-token-of-ours'
+    """
+
+    def __init__(self, parts: Sequence[str | SecretSource]) -> None:
+        self._parts = tuple(parts)
+
+    def read(self) -> str:
+        """Returns the text. It may take a while, so a loop calls it in a thread. Raises `ToolError`."""
+        return "".join(one if isinstance(one, str) else one.read() for one in self._parts)
+
+    def expire(self) -> None:
+        """Forgets the values: a server did not accept them."""
+        for one in self._parts:
+            if not isinstance(one, str):
+                one.expire()
+
+
+def read_text(text: str | LiveText) -> str:
+    """Returns a text as it is now."""
+    return text if isinstance(text, str) else text.read()
