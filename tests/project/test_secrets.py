@@ -85,7 +85,11 @@ def write_token(folder: Path, value: str) -> None:
     (folder / "token").write_text(value)
 
 
-CALLS = [("far__look", "/mcp", {}), ("pets__list", "/pets", {}), ("tell", "/tell", {"payload": {}})]
+CALLS: list[tuple[str, str, dict[str, Any]]] = [
+    ("far__look", "/mcp", {}),
+    ("pets__list", "/pets", {}),
+    ("tell", "/tell", {"payload": {}}),
+]
 
 
 @pytest.mark.parametrize(("tool", "path", "arguments"), CALLS)
