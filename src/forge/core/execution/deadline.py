@@ -71,17 +71,9 @@ class Deadline(Generic[T]):
         waited_seconds: Callable[[], float] | None = None,
     ) -> None:
         self.coroutine = coroutine
-        self.waited_seconds = waited_seconds  # seconds so far that do not count
-        self.added_seconds = 0.0  # of those, how many were added to the deadline
         self.seconds = seconds
         self.grace = grace
-        self.our_cancellations = 0  # how often we cancelled the task; taken back at the end
-        self.their_cancellations = 0  # how many cancellations by others the task had when the latest of them arrived
-        self.phase = _Phase.RUNNING
-        self.end: float | None = None  # the deadline, in the loop's time
-        self.grace_end = 0.0  # when the grace after a cancellation by others is over
-        self.timer: asyncio.TimerHandle | None = None
-        self.task: asyncio.Task[Any] | None = None
+        self.waited_seconds = waited_seconds  # seconds so far that do not count
 
     def __await__(self) -> Generator[Any, Any, T]:
         try:
@@ -91,8 +83,16 @@ class Deadline(Generic[T]):
         return (yield from self._drive(waited))
 
     def _drive(self, waited: Any) -> Generator[Any, Any, T]:
+        """Drives a coroutine that suspended. What only this needs is set here: most calls never suspend."""
         loop = asyncio.get_running_loop()
-        task = self.task = asyncio.current_task(loop)
+        self.added_seconds = 0.0  # of the seconds that do not count, how many were added to the deadline
+        self.our_cancellations = 0  # how often we cancelled the task; taken back at the end
+        self.their_cancellations = 0  # how many cancellations by others the task had when the latest of them arrived
+        self.phase = _Phase.RUNNING
+        self.end: float | None = None  # the deadline, in the loop's time
+        self.grace_end = 0.0  # when the grace after a cancellation by others is over
+        self.timer: asyncio.TimerHandle | None = None
+        self.task = task = asyncio.current_task(loop)
         assert task is not None
         if self.seconds is not None:
             self.end = loop.time() + self.seconds
