@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from forge import Answer, PermissionRequest, Scope, ToolCall
-from forge.core.errors import DefinitionError
+from forge.core.errors import DefinitionError, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import REPAIRS
 from forge.core.tool import Tool, tool
@@ -363,3 +363,27 @@ def test_a_strict_tool_repairs_no_number():
 
     assert call(exact, {"text": 5}).is_error
     assert call(exact, {"text": "5"}).for_llm == "5"
+
+
+def test_numbers_that_json_does_not_have_stay_refused_inside_a_text():
+    @tool
+    def weigh(grams: float) -> str:
+        """Weigh."""
+        return f"{grams} g"
+
+    refused = call(weigh, json.dumps('{"grams": NaN}').replace("NaN", "\\u004eaN"))
+    assert refused.failure is not None
+    assert isinstance(refused.failure.cause, ToolError)
+    assert call(weigh, json.dumps('{"grams": 2.5}')).for_llm == "2.5 g"
+
+
+def test_a_wrapper_around_nothing_calls_a_tool_without_parameters():
+    @tool
+    def ping() -> str:
+        """Ping."""
+        return "pong"
+
+    for text in ('{"arguments": {}}', '"{}"', "```json\n{}\n```"):
+        result = call(ping, text)
+        assert result.for_llm == "pong"
+        assert result.data["repaired"]

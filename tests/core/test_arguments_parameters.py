@@ -12,7 +12,8 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from forge import DefinitionError, ToolRegistry, ToolSpec, tool
-from forge.core.arguments.parameters import ParameterLimits, simple_arguments
+from forge.core.arguments.parameters import ParameterLimits
+from forge.core.arguments.plain_types import simple_arguments
 from forge.core.arguments.pydantic_private import make_closed_generator
 from forge.core.arguments.type_schemas import without_titles
 from forge.core.tool import Tool

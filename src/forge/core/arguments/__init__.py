@@ -2,7 +2,7 @@
 
 When a tool is defined, its schema is made, for the model and for the checks:
 
-    typed function -> `signature` (`call_style`, `docstrings`) -> `parameters`, or pydantic -> schema
+    typed function -> `signature` (`call_style`, `docstrings`) -> `plain_types`, or pydantic -> schema
     pydantic model -> `type_schemas` --------------------------------------------------------> schema
     JSON Schema ----> `schema` checks it -----------------------------------------------------> schema
     schema ---------> `tool_formats` (`old_drafts`, `outline`) -> the definition in the format of a provider
@@ -21,12 +21,13 @@ Correct arguments of a typed function take one strict pass over the text. Everyt
                                                                                                    |
                                                                                                `explain` -> `ToolError`
 
-Aliases of names are replaced before the check. `repair_typed` repairs the plain mistakes in calls of typed functions
-before it asks pydantic for the problems. What a model's own validators refuse is explained, and not repaired.
+Aliases of names are replaced before the check. What a model's own validators refuse is explained, and not repaired.
 
 What both paths use:
 
-    parameters         limits and examples in a parameter's type; reads parameters of plain types without pydantic
+    parameters         limits and examples in a parameter's type
+    plain_types        reads parameters of plain types without pydantic
+    spellings          reads lists and objects in other spellings than JSON's
     pydantic_private   all that Forge knows of pydantic beyond its public interface
     type_schemas       the JSON Schemas of Python types: of pydantic models, and of return types
     outline            the parameters of a schema, wherever its root keeps them

@@ -19,7 +19,6 @@ LONGEST_PROBLEM = 160
 LONGEST_PATH = 80  # characters of a name or a path in a problem
 _LONGEST_CHOICES = 4_000  # characters of the choices that are compared with a value
 _SHOWN_CHOICES = 120  # characters of them in an error
-_VALIDATION = ErrorKind.VALIDATION  # saves time: see `FlatProblems`
 _MOST_SCHEMAS = 1_000  # that describe one place in the arguments
 LONGEST_ERROR = 1_000  # bytes, so that an error with its call and its example stays under 2 kB
 
@@ -35,16 +34,6 @@ class ArgumentProblem(NamedTuple):
     expected: tuple[Any, ...] = ()  # for a type: the names of JSON types; for a choice: the choices
     value: Any = None
     message: str = ""  # for the kind "other"
-
-
-class FlatProblems(list[ArgumentProblem]):
-    """Problems that each concern a different whole parameter.
-
-    It only saves time, as `_VALIDATION` and `repair_typed._make_problem` do. Without the three, an error takes 9 %
-    longer: 5.0 instead of 4.6 times as long as pydantic's; the limit in `benchmarks/` is 5.
-    """
-
-    __slots__ = ()
 
 
 class NamesByPath:
@@ -111,12 +100,12 @@ def explain(problems: list[ArgumentProblem], tool: ToolHelp) -> ToolError:
     shown = [_render_problem(problem, tool) for problem in wrong[:MOST_PROBLEMS]]
     if len(wrong) > MOST_PROBLEMS:
         shown.append(f"and {len(wrong) - MOST_PROBLEMS} more")
-    return ToolError(clip_bytes("; ".join(shown), LONGEST_ERROR), _VALIDATION, tool.suggestion)
+    return ToolError(clip_bytes("; ".join(shown), LONGEST_ERROR), ErrorKind.VALIDATION, tool.suggestion)
 
 
 def share_parameters(problems: list[ArgumentProblem]) -> bool:
     """Returns whether several problems concern one parameter: they may come from branches of a union."""
-    return type(problems) is not FlatProblems and len({problem.path[:1] for problem in problems}) < len(problems)
+    return len({problem.path[:1] for problem in problems}) < len(problems)
 
 
 def limit_choices(choices: Sequence[Any]) -> Sequence[Any]:

@@ -11,7 +11,6 @@ LONGEST_NAME = 100  # characters of a name that are compared
 SHORTEST_EDITED = 5  # characters: an edit in a shorter name often makes another name
 SHORTEST_CLOSE = 4
 CLOSE = 0.8  # of difflib's ratio
-MOST_SUGGESTED = 1_000  # hints that are kept for one object
 
 _WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_A-Za-z0-9]+"  # compiled at its first use: everything loads this file
 
@@ -38,7 +37,6 @@ class Names:
         self._by_spelling: dict[str, set[str]] = {}
         for spelt, name in self._right.items():
             self._by_spelling.setdefault(fold_name(spelt), set()).add(name)
-        self._suggested: dict[str, str] = {}
 
     def find_meant(self, key: str, sent: Mapping[str, Any]) -> str:
         """Returns the one known name that `key` can only be another spelling of, or nothing.
@@ -63,19 +61,7 @@ class Names:
         return {name for name in found if name in self.required and len(name) >= SHORTEST_EDITED}
 
     def suggest(self, key: str) -> str:
-        """Returns a hint for an unknown key: the names that may have been meant, or all names.
-
-        Models repeat their mistakes, so hints are kept: an error takes 4.6 instead of 5.8 times pydantic's; the limit
-        in `benchmarks/` is 5.
-        """
-        found = self._suggested.get(key)
-        if found is None:
-            if len(self._suggested) >= MOST_SUGGESTED:
-                self._suggested.clear()
-            found = self._suggested[key] = self._suggest(key)
-        return found
-
-    def _suggest(self, key: str) -> str:
+        """Returns a hint for an unknown key: the names that may have been meant, or all names."""
         others = tuple(name for name in self._right if name != key)  # it may be known in another branch
         hints = find_close_names(key, others, True)[:3] or near(key, others, 1)
         if not hints:

@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any
 
 from forge.core.arguments.json_text import MOST_PARTS, as_text, check_amount, is_readable
-from forge.core.arguments.parameters import SimpleArguments
 from forge.core.arguments.pydantic_private import make_closed_validator
 from forge.core.spec import ToolSpec
 
@@ -31,7 +30,7 @@ def mark_repaired(values: dict[str, Any], notes: list[str]) -> dict[str, Any]:
 
 
 def make_typed_parser(spec: ToolSpec, adapter: Any, defaults: Mapping[str, Any]) -> Parse:
-    """Makes the `parse` of a typed tool. `adapter`: `SimpleArguments`, or pydantic's `TypeAdapter`."""
+    """Makes the `parse` of a typed tool. `adapter`: `SimpleArguments` of `plain_types`, or pydantic's `TypeAdapter`."""
     from pydantic_core import ValidationError  # heavy: paid at the first call
 
     validate = make_closed_validator(adapter).validate_json
@@ -40,7 +39,7 @@ def make_typed_parser(spec: ToolSpec, adapter: Any, defaults: Mapping[str, Any])
     def second_reading() -> Any:
         from forge.core.arguments.repair_typed import SecondReading  # only where something is wrong
 
-        return SecondReading(spec, validate, defaults, isinstance(adapter, SimpleArguments))
+        return SecondReading(spec, validate, defaults)
 
     def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         text = arguments if type(arguments) is str else as_text(arguments)

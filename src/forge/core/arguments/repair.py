@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from forge.core.arguments.almost_json import is_written, read_written
 from forge.core.arguments.explain import (
     MOST_REPAIRED,
     ArgumentProblem,
@@ -20,6 +19,7 @@ from forge.core.arguments.explain import (
 )
 from forge.core.arguments.json_text import check_amount
 from forge.core.arguments.names import fold_name
+from forge.core.arguments.spellings import is_written, read_written
 from forge.core.arguments.wrappers import WRAPPERS_AND_CALLS, unwrap
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief

@@ -8,7 +8,7 @@ from functools import cache, cached_property
 from itertools import islice
 from typing import Any
 
-from forge.core.arguments.almost_json import is_written, read_sent, read_written
+from forge.core.arguments.almost_json import read_sent
 from forge.core.arguments.explain import MOST_REPAIRED, ArgumentProblem
 from forge.core.arguments.json_text import as_text
 from forge.core.arguments.names import find_close_names, fold_name
@@ -17,6 +17,7 @@ from forge.core.arguments.outline import flatten_schema, is_flat, outline
 from forge.core.arguments.parse import Parse, mark_repaired
 from forge.core.arguments.references import REFERENCES, References
 from forge.core.arguments.repair import Repairing, resolve_aliases
+from forge.core.arguments.spellings import is_written, read_written
 from forge.core.arguments.wrappers import WRAPPERS, are_all_known
 from forge.core.errors import DefinitionError
 from forge.core.spec import JsonSchema, ToolSpec

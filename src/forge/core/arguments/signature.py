@@ -11,7 +11,8 @@ from typing import Annotated, Any, NotRequired, get_args, get_origin
 from forge.core.arguments.call_style import declared_type, read_hints, takes
 from forge.core.arguments.docstrings import documented_parameters
 from forge.core.arguments.names import near
-from forge.core.arguments.parameters import Setting, SimpleArguments, simple_arguments
+from forge.core.arguments.parameters import Setting
+from forge.core.arguments.plain_types import SimpleArguments, simple_arguments
 from forge.core.arguments.pydantic_private import make_closed_generator
 from forge.core.arguments.type_schemas import convert_typed_dicts, without_titles
 from forge.core.errors import DefinitionError

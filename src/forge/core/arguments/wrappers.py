@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from forge.core.arguments.almost_json import is_written, read_written
 from forge.core.arguments.names import fold_name
+from forge.core.arguments.spellings import is_written, read_written
 from forge.core.spec import ToolSpec
 
 _WRAPPERS = [

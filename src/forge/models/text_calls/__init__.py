@@ -27,7 +27,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Seque
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from forge.core.arguments.almost_json import load, scan
+from forge.core.arguments.spellings import load, scan
 from forge.core.errors import DefinitionError
 from forge.core.events import TextDelta
 from forge.core.messages import Finish, Message, ToolCall
