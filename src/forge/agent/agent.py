@@ -65,7 +65,7 @@ from forge.models.vendors import find_model
 from forge.permissions.gate import PolicyGate
 from forge.permissions.labels.settings import LabelSettings
 from forge.permissions.policy import TrialMode
-from forge.permissions.questions import Approver, OpeningQuestions, Policy, nobody, opening_questions
+from forge.permissions.questions import Approver, OpeningQuestions, Policy, let_ask, nobody
 from forge.pipeline import standard_steps
 from forge.pipeline.guard import MARK
 from forge.pipeline.trace import add_content
@@ -273,7 +273,7 @@ class Agent(Generic[OutputT, DepsT]):
             _check_is_no_agent(item)
             self.secrets.learn(secrets_of(item))
             if isinstance(item, AbstractAsyncContextManager):
-                self.while_open(partial(mount_source, self.registry, item))
+                self.while_open(partial(self._mount, item))
             else:
                 self.registry.add(item)
                 if (opens := getattr(item, "opens", None)) is not None:  # an agent as a tool, with sources of its own
@@ -308,6 +308,10 @@ class Agent(Generic[OutputT, DepsT]):
     def while_open(self, make: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
         """Enters a context whenever the agent is opened, such as one that mounts the tools of a server."""
         self._opening.contexts.append(make)
+
+    def _mount(self, source: ToolSource) -> AbstractAsyncContextManager[None]:
+        let_ask(source, OpeningQuestions(find_override(self).gate.approve))
+        return mount_source(self.registry, source)
 
     @overload
     def replace(self, **changes: Unpack[AgentChanges]) -> Agent[OutputT, DepsT]: ...
@@ -475,12 +479,7 @@ class Agent(Generic[OutputT, DepsT]):
         return replace(chosen.limits, price=self.limits.price)
 
     async def __aenter__(self) -> Self:
-        agent = find_override(self)
-        asking = opening_questions.set(OpeningQuestions(agent.gate.approve))
-        try:
-            await agent._opening.open()
-        finally:
-            opening_questions.reset(asking)
+        await find_override(self)._opening.open()
         return self
 
     async def __aexit__(self, *exception: object) -> None:

@@ -152,6 +152,8 @@ class Scope(_HeldDirectories):
         deps: the run's dependencies, `ctx.deps` in tools.
         client: who made the call from outside, `ctx.client` in tools. A server sets it.
         budget: counts the calls that tools make themselves. A run sets it, for each turn.
+        unsaved: files whose text an editor has not saved, by their real paths: tools read this instead. An editor's
+            session sets it, for a call.
 
     Example:
         >>> Scope(session_id="alice", user="Alice").names_session
@@ -174,6 +176,7 @@ class Scope(_HeldDirectories):
     client: CallClient | None = field(default=None, compare=False, repr=False)
     budget: CallBudget | None = field(default=None, compare=False, repr=False)
     task: str = ""
+    unsaved: Mapping[str, bytes] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         directories = () if self.workspace == _HERE else (self.workspace, *(root.path for root in self.roots))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from forge.core.context import ToolContext
@@ -21,7 +22,7 @@ from forge.core.spec import Category, Permission, ToolSpec
 from forge.permissions.targets import targets_of
 from forge.pipeline.track_files import TrackFiles
 from forge.workspace.paths import Location, PathValidator, quote_path
-from forge.workspace.paths.open import UnsavedText, list_unsaved, open_file, show_unsaved, status_of
+from forge.workspace.paths.open import open_file, status_of
 from forge.workspace.text import DecodedText, decode
 
 TOOLS = frozenset({"file_read", "file_edit", "file_write", "file_create", "file_patch"})
@@ -64,12 +65,12 @@ class ShowUnsaved(StepObject):
         return _is_file_tool(spec)
 
     async def __call__(self, ctx: ToolContext, proceed: Next) -> ToolResult:
-        found = [one for location in _find_files(ctx) if (one := await self._find(location)) is not None]
-        with show_unsaved(found):
-            return await proceed(ctx)
+        found = {str(location.path): await self._find(location) for location in _find_files(ctx)}
+        unsaved = {path: content for path, content in found.items() if content is not None}
+        return await proceed(ctx.replace(scope=replace(ctx.scope, unsaved=unsaved)) if unsaved else ctx)
 
-    async def _find(self, location: Location) -> UnsavedText | None:
-        """Returns the text of the editor if it differs from the file."""
+    async def _find(self, location: Location) -> bytes | None:
+        """Returns the text of the editor, as the file will have it, if it differs from the file."""
         status = status_of(location)
         if status is None or status.st_size > LARGEST:
             return None
@@ -80,8 +81,7 @@ class ShowUnsaved(StepObject):
         text = await _ask(self._editor.read(str(location.path)), f"reading {quote_path(location.shown)}")
         if text is None or _is_same(text, saved.text):
             return None
-        text = _use_line_ends(text, saved.text)
-        return UnsavedText(location, text, saved.encode_whole(text))
+        return saved.encode_whole(_use_line_ends(text, saved.text))
 
 
 class SaveFirst(StepObject):
@@ -96,29 +96,31 @@ class SaveFirst(StepObject):
         return _is_file_tool(spec) and Permission.WRITE in spec.permissions
 
     async def __call__(self, ctx: ToolContext, proceed: Next) -> ToolResult:
-        for one in list_unsaved():
-            await self._save(one)
+        if ctx.scope.unsaved:
+            for location in _find_files(ctx):
+                if location.unsaved is not None:
+                    await self._save(location, decode(location.unsaved).text)
+            ctx = ctx.replace(scope=replace(ctx.scope, unsaved=None))  # the files have it now
         before = await in_thread(lambda: {one: _read_or_none(one) for one in _find_files(ctx)})
-        with show_unsaved(()):  # the file has it now
-            result = await proceed(ctx)
+        result = await proceed(ctx)
         if result.failure is None and self._editor.can_write:
             for location, text in before.items():
                 if text is not None:
                     await self._show(location, text)
         return result
 
-    async def _save(self, one: UnsavedText) -> None:
-        path, doing = str(one.location.path), f"changing {quote_path(one.location.shown)}"
+    async def _save(self, location: Location, text: str) -> None:
+        path, doing = str(location.path), f"changing {quote_path(location.shown)}"
         if not self._editor.can_write:
             problem = f"{doing}: the file has changes in the editor that are not saved"
             raise ToolError(problem, ErrorKind.USER, "Ask the person to save the file, then try again.")
         now = await _ask(self._editor.read(path), doing)
-        if now is None or not _is_same(now, one.text):
+        if now is None or not _is_same(now, text):
             problem = f"{doing}: the person typed in the editor meanwhile"
             raise ToolError(problem, ErrorKind.VALIDATION, "Read the file again before you change it.")
-        await _ask(self._editor.write(path, one.text), doing)
-        saved: DecodedText = await in_thread(lambda: _read(one.location))
-        if saved.text != one.text:
+        await _ask(self._editor.write(path, text), doing)
+        saved: DecodedText = await in_thread(lambda: _read(location))
+        if saved.text != text:
             problem = f"{doing}: the editor did not save its text as it was"
             raise ToolError(problem, ErrorKind.VALIDATION, "Read the file again before you change it.")
 
@@ -149,7 +151,8 @@ def _find_files(ctx: ToolContext) -> list[Location]:
 
 
 def _read(location: Location) -> DecodedText:
-    with show_unsaved(()), open(open_file(location), "rb") as file:
+    """Reads the saved file."""
+    with open(open_file(replace(location, unsaved=None)), "rb") as file:
         return decode(file.read(LARGEST + 1))
 
 

@@ -11,11 +11,10 @@ import re
 import traceback
 import unicodedata
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePath
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError, Waiting
@@ -295,7 +294,7 @@ async def approve_all(request: PermissionRequest) -> Answer:
 
 
 class OpeningQuestions:
-    """Puts questions to the approver of an agent while the agent opens its sources, one after the other."""
+    """Puts questions of sources that open to an approver, one after the other."""
 
     def __init__(self, approve: Approver) -> None:
         self._approve = approve
@@ -310,8 +309,18 @@ class OpeningQuestions:
                 return False
 
 
-opening_questions: ContextVar[OpeningQuestions | None] = ContextVar("opening_questions", default=None)
-"""Set while an agent opens its sources."""
+@runtime_checkable
+class AskingSource(Protocol):
+    """A source of tools that may have a question while it opens, such as whether to start its program unconfined."""
+
+    def ask_while_opening(self, questions: OpeningQuestions | None) -> None:
+        """Puts the questions of the next opening there; without it, or with None, each of them is answered no."""
+
+
+def let_ask(source: object, questions: OpeningQuestions | None) -> None:
+    """Lets a source that is about to be opened put its questions there, if it has any."""
+    if isinstance(source, AskingSource):
+        source.ask_while_opening(questions)
 
 
 async def ask_approver(approve: Approver, request: PermissionRequest) -> Answer | bool:

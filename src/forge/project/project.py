@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from forge.agent.agent import Agent
+from forge.agent.agent import Agent, find_override
 from forge.agent.context_window import find_window
 from forge.agent.shown_results import ContextRules
 from forge.agent.subagent import Task
@@ -164,7 +164,7 @@ class Project:
             raise agent.provider.problem  # a person at a terminal learns it before the first question
         rank_tools_by_meaning(registry, configuration)
         if self.sources.all:
-            agent.while_open(lambda: self.sources.mount(registry, self._report))
+            agent.while_open(lambda: self.sources.mount(registry, self._report, find_override(agent).gate.approve))
         if agent.provider is not None:
             agent.window = find_window(agent.provider)
             defer_tools(registry, configuration, ends_by_call=expects_calls(agent.provider))

@@ -332,6 +332,30 @@ async def test_without_a_sandbox_a_person_is_asked_who_is_told_so(home, monkeypa
         assert not asked
 
 
+async def test_only_the_agent_that_opens_a_server_is_asked(home, monkeypatch):
+    monkeypatch.setattr(sandbox, "_problem", lambda tier: "it is switched off")
+    asked = []
+    answers = [Answer.NO, Answer.ONCE]
+
+    async def approve(request):
+        asked.append(request)
+        return answers[len(asked) - 1]
+
+    command = sys.executable, [str(home / "server.py")]
+    server = mcp(Stdio(*command, cwd=home, sandbox="required", ask_unconfined=True), name="tries")
+    agent = Agent(Scripted("Hello!"), tools=[server], approve=approve)
+    with pytest.raises(ToolError, match="cannot be started in a sandbox"):
+        async with agent:
+            pass
+    with pytest.raises(ToolError, match="cannot be started in a sandbox"):
+        async with server:  # without an agent: the answer of the last one counts no more, and no one is asked
+            pass
+    assert len(asked) == 1
+    async with agent:
+        assert "tries__try" in agent.registry.names
+    assert len(asked) == 2
+
+
 async def test_rules_about_hosts_keep_a_program_from_starting_without_a_sandbox(home, monkeypatch):
     monkeypatch.setattr(sandbox, "_problem", lambda tier: "it is switched off")
     transport = Stdio(

@@ -22,6 +22,7 @@ from forge.network.egress import Egress
 
 if TYPE_CHECKING:  # a server without rules needs none
     from forge.permissions.policy import Rules
+    from forge.permissions.questions import PermissionRequest
 
 OURS = -32_099  # the code of a JSON-RPC error that refers to one in `Wire.failures`
 
@@ -230,6 +231,9 @@ current_call_key: ContextVar[object | None] = ContextVar("forge_mcp_current_call
 class ServerListener(Protocol):
     """Receives events on the event loop's thread. Texts are clean and bounded; schemas and requests are raw."""
 
+    async def allow_start(self, request: PermissionRequest) -> bool:
+        """Returns whether a person allows the program to start, or to start again, without a sandbox."""
+
     def tools_changed(self) -> None:
         """The list of tools may have changed: the server said so, or was restarted. At most about once a second."""
 
@@ -256,6 +260,9 @@ class ServerListener(Protocol):
 
 class SilentListener:
     """A listener that ignores events and declines questions. A server sees only the abilities that a subclass adds."""
+
+    async def allow_start(self, request: PermissionRequest) -> bool:
+        return False
 
     def tools_changed(self) -> None:
         return

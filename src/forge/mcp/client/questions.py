@@ -27,6 +27,7 @@ from forge.permissions.questions import Answer, PermissionRequest, describe_fiel
 if TYPE_CHECKING:
     from forge.core.messages import Message
     from forge.core.provider import Provider
+    from forge.permissions.questions import OpeningQuestions
 
 
 OFTEN = 20  # notes per second of one call, and log lines of one server; more are dropped
@@ -47,6 +48,7 @@ class CallListener:
         self.name = name
         self.secrets = secrets
         self.sampling = sampling
+        self.opening: OpeningQuestions | None = None  # None: no one is asked while the server starts
         self._changed = changed
         self._calls: dict[object, _RunningCall] = {}
         self._lines = _PerSecondLimit()
@@ -67,6 +69,9 @@ class CallListener:
             del self._calls[call]
             for task in call.questions:
                 task.cancel()
+
+    async def allow_start(self, request: PermissionRequest) -> bool:
+        return self.opening is not None and await self.opening.ask(request)
 
     def tools_changed(self) -> None:
         self._changed()

@@ -41,6 +41,7 @@ from forge.mcp.pins import Pins, digest, pins_of, state_of
 if TYPE_CHECKING:
     from forge.core.provider import Provider
     from forge.mcp.client.connection import Connection
+    from forge.permissions.questions import OpeningQuestions
 
 T = TypeVar("T")
 MANY = 40  # tools of one server; more are hidden behind `tool_search`
@@ -111,6 +112,7 @@ class McpSource(ServerContents):
         if self.login is not None and self.login.settings.per_user and isinstance(self.transport, Http):
             self._user_connections = UserConnections(self.name, self.transport, self.login, self._make_listener)
         self._users = 0
+        self._questions: OpeningQuestions | None = None  # of the next opening
         self._stale = False
         self._refreshing: asyncio.Task[None] | None = None
         self._locks: tuple[asyncio.AbstractEventLoop, asyncio.Lock, asyncio.Lock] | None = None
@@ -186,11 +188,16 @@ class McpSource(ServerContents):
         state = state_of(None, target, "", lost=remote in self.pins.find_lost(self.name))
         return McpTool(ToolOffer(local, remote, {}, digest({}), target, state, None), self._settings, self)
 
+    def ask_while_opening(self, questions: OpeningQuestions | None) -> None:
+        """Puts the question whether the program may start without a sandbox there, in the next opening."""
+        self._questions = questions
+
     async def __aenter__(self) -> Sequence[Tool]:
+        questions, self._questions = self._questions, None
         async with self._lock(0):
             if not self._users:
                 check_extra("mcp", f"the MCP server {self.name} cannot be opened")
-                await self._open()
+                await self._open(questions)
             self._users += 1
         return self.tools
 
@@ -297,10 +304,11 @@ class McpSource(ServerContents):
         secrets = (*self.secrets, *(login.secrets if login is not None else ()))
         return CallListener(self.name, Secrets(secrets), self._mark_stale, self._sampling)
 
-    async def _open(self) -> None:
+    async def _open(self, questions: OpeningQuestions | None) -> None:
         from forge.mcp.client.connection import Connection
 
         listener = self._make_listener(None)
+        listener.opening = questions
         connection: Connection | None = Connection(self.name, self.transport, listener, login=self.login)
         assert connection is not None
         try:

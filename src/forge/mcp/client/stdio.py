@@ -28,7 +28,7 @@ from forge.mcp.bounds import MIB, MOST_LINE, MOST_MESSAGE, MOST_VALUES
 from forge.mcp.client.link import Stdio, Wire
 from forge.mcp.programs.fetching import how_to_pin, is_fetching
 from forge.mcp.programs.installed import find_installed
-from forge.permissions.questions import PermissionRequest, opening_questions, show_invisible
+from forge.permissions.questions import PermissionRequest, show_invisible
 from forge.process.environment import shell_environment
 from forge.process.running.limits import Resources
 from forge.process.running.pipes import Piped
@@ -57,7 +57,7 @@ _ID_LAST = re.compile(rb'[}\]]\s*,\s*"id"\s*:\s*"?([0-9]{1,15})"?\s*(?:,\s*"json
 async def over_stdio(server: Stdio, wire: Wire) -> AsyncIterator[Streams]:
     """Runs a program and yields its streams. Raises `ToolError` if it cannot be started."""
     variables = {**server.env, DEPTH: str(_read_depth() + 1)}
-    async with _start_program(wire.name, server, variables) as program:
+    async with _start_program(wire, server, variables) as program:
         streams = _ProgramStreams(program, wire, lambda said: _explain_hidden(server, variables, said))
         try:
             async with anyio.create_task_group() as tasks:
@@ -270,7 +270,7 @@ def _read_message(line: ServerLine) -> SessionMessage | None:
 
 
 @asynccontextmanager
-async def _start_program(name: str, server: Stdio, variables: Mapping[str, str]) -> AsyncIterator[Piped]:
+async def _start_program(wire: Wire, server: Stdio, variables: Mapping[str, str]) -> AsyncIterator[Piped]:
     """Starts the program of a server and removes its private folder at the end; the caller stops the program.
 
     `variables` are added to the minimal environment. Raises `ToolError` if the program cannot be started, or if there
@@ -281,10 +281,11 @@ async def _start_program(name: str, server: Stdio, variables: Mapping[str, str])
         if server.is_confined and server.workspace == "none":
             directory = Path(make_private_folder())
             stack.callback(remove_folder, str(directory))
-        yield await _start(name, server, directory, variables)
+        yield await _start(wire, server, directory, variables)
 
 
-async def _start(name: str, server: Stdio, directory: Path, variables: Mapping[str, str]) -> Piped:
+async def _start(wire: Wire, server: Stdio, directory: Path, variables: Mapping[str, str]) -> Piped:
+    name = wire.name
     make_key()  # the program may make a state directory of its own
     environment = {**shell_environment(), **variables}
     command: Sequence[str] = server.command_line
@@ -297,7 +298,7 @@ async def _start(name: str, server: Stdio, directory: Path, variables: Mapping[s
     limits = Resources(data=server.memory * MIB)
     if not server.is_confined:
         return await Piped.start(command, cwd=directory, env=environment, limits=limits)
-    if await _runs_unconfined(name, server):
+    if await _runs_unconfined(wire, server):
         return await Piped.start(command, cwd=directory, env=environment, limits=limits)
     confinement = _confine(server, directory, folders, variables.get("HOME"))
     if server.hosts is not None:
@@ -313,25 +314,24 @@ async def _start(name: str, server: Stdio, directory: Path, variables: Mapping[s
         raise _explain(name, error) from None
 
 
-async def _runs_unconfined(name: str, server: Stdio) -> bool:
+async def _runs_unconfined(wire: Wire, server: Stdio) -> bool:
     """Returns whether there is no sandbox on this machine, and a person said that the program may run without one.
 
     Raises `ToolError` if rules about hosts would not hold for the program.
     """
-    questions = opening_questions.get()
-    if questions is None or not server.ask_unconfined or await in_thread(lambda: find_tier("auto")) is not Tier.NONE:
+    if not server.ask_unconfined or await in_thread(lambda: find_tier("auto")) is not Tier.NONE:
         return False
     if server.hosts is not None:
         from forge.permissions.program_network import server_network
 
-        server_network(name, server.hosts, server.egress, opened=True, sandbox="off")
-    line = shlex.join(server.command_line)
+        server_network(wire.name, server.hosts, server.egress, opened=True, sandbox="off")
+    name, line = wire.name, shlex.join(server.command_line)
     spec = ToolSpec(name=name, description="the program of an MCP server", parameters={})
     question = (
         f"There is no sandbox on this machine. The program of the MCP server {name} would have all your permissions: it"
         f" could read and change your files, and use the network. Start it?\n{show_invisible(line, 2_000)}"
     )
-    return await questions.ask(
+    return await wire.listener.allow_start(
         PermissionRequest(
             spec,
             ToolCall(name, {}),

@@ -37,7 +37,7 @@ log = logging.getLogger("forge.tools")
 LONGEST_LINE = 512 * 1024 * 1024  # bytes of one message from the child
 Around = Callable[[], contextlib.AbstractContextManager[object]]
 
-_STAYS = ("deps", "client", "budget")  # objects of a scope that another process does not get
+_STAYS = ("deps", "client", "budget", "unsaved")  # objects of a scope that another process does not get
 
 
 async def run_isolated(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContext, around: Around) -> ToolResult:

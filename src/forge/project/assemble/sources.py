@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # loaded where a project has them
     from forge.openapi.credentials import Auth
     from forge.openapi.source import OpenApi
     from forge.permissions.policy import Rules
+    from forge.permissions.questions import Approver
     from forge.project.config.access import Sandbox
     from forge.project.config.sources import AcpEntry, McpEntry
 
@@ -106,11 +107,21 @@ class Sources:
         return _build_webhooks(self.configuration)
 
     @asynccontextmanager
-    async def mount(self, registry: ToolRegistry, report: Callable[[str], None] = log.warning) -> AsyncIterator[None]:
-        """Mounts the sources in parallel for the block. A source that cannot be opened is reported and left out."""
+    async def mount(
+        self, registry: ToolRegistry, report: Callable[[str], None] = log.warning, approve: Approver | None = None
+    ) -> AsyncIterator[None]:
+        """Mounts the sources in parallel for the block. A source that cannot be opened is reported and left out.
+
+        `approve` answers their questions, such as whether a program may start without a sandbox; by default no one.
+        """
         import asyncio  # listing tools does without
 
+        from forge.permissions.questions import OpeningQuestions, let_ask
+
         sources, configuration = self.all, self.configuration
+        questions = OpeningQuestions(approve) if approve is not None else None
+        for source in sources.values():
+            let_ask(source, questions)
         async with AsyncExitStack() as stack:
             entering = [
                 _enter(stack, mount_source(registry, source, lambda tool: apply_settings(tool, configuration)))

@@ -21,6 +21,7 @@ from forge.core.secrets import secrets_of
 from forge.core.spec import INTERFACE_VERSION, ToolSpec
 from forge.core.tool import Tool
 from forge.mcp.pins import Pin, Pins, digest
+from forge.permissions.questions import Approver, OpeningQuestions, let_ask
 from forge.process.run_script import ScriptSettings
 from forge.project.assemble.sources import SCRIPTS as FOLDER
 from forge.project.assemble.sources import Sources, script_names
@@ -127,8 +128,10 @@ class BuiltSources(Sources):
         return {label: BuiltToolsOnly(source, self.built) for label, source in super().all.items()}
 
     @asynccontextmanager
-    async def mount(self, registry: ToolRegistry, report: Report = log.warning) -> AsyncIterator[None]:
-        async with super().mount(registry, report):
+    async def mount(
+        self, registry: ToolRegistry, report: Report = log.warning, approve: Approver | None = None
+    ) -> AsyncIterator[None]:
+        async with super().mount(registry, report, approve):
             self.built.keep_only(registry, report)
             yield
 
@@ -143,6 +146,9 @@ class BuiltToolsOnly:
     @property
     def secrets(self) -> tuple[str, ...]:
         return tuple(secrets_of(self._source))
+
+    def ask_while_opening(self, questions: OpeningQuestions | None) -> None:
+        let_ask(self._source, questions)
 
     async def __aenter__(self) -> Sequence[Tool]:
         return self._same(await self._source.__aenter__())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from forge.core.context import Root, Scope
@@ -28,6 +28,7 @@ class Location:
     relative: str  # "a/b.txt"; "." is the root itself
     shown: str  # relative to the workspace; absolute in another root
     writable: bool = True
+    unsaved: bytes | None = field(default=None, compare=False, repr=False)  # an editor's text, read instead
 
     @property
     def path(self) -> Path:
@@ -60,6 +61,7 @@ class PathValidator:
         roots: Sequence[Root] = (),
         *,
         writes: bool = True,
+        unsaved: Mapping[str, bytes] | None = None,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         held = [find_held(path) for path in (workspace, *(one.path for one in roots))]
@@ -71,13 +73,14 @@ class PathValidator:
         ]
         self.roots = tuple(sorted(found, key=lambda one: len(one.path.parts), reverse=True))  # the narrowest first
         self.writes = writes and environment.get(WRITES, "").strip().lower() not in _OFF
+        self._unsaved = unsaved if unsaved is not None else {}
         self._cap = Path(os.path.realpath(environment[CAP])) if environment.get(CAP) else None
 
     @classmethod
     def of(cls, scope: Scope) -> PathValidator:
         spill = find_state(scope.workspace, "spill")  # long results, which the model may read
         roots = scope.roots if spill is None else (*scope.roots, Root(spill))
-        return cls(scope.workspace, roots, writes=scope.writes)
+        return cls(scope.workspace, roots, writes=scope.writes, unsaved=scope.unsaved)
 
     def resolve(self, path: str, *, blank: bool = False, follow: bool = True) -> Location:
         """Returns the location of a path, even if nothing exists there. Raises `ToolError` if it leads outside.
@@ -138,7 +141,8 @@ class PathValidator:
             above = len(root.path.parts)
             if parts[:above] == root.path.parts:
                 relative = "/".join(parts[above:]) or "."
-                return Location(root.path, relative, self._display_path(parts, real, relative), root.writable)
+                shown = self._display_path(parts, real, relative)
+                return Location(root.path, relative, shown, root.writable, self._unsaved.get(real))
         return None
 
     def _display_path(self, parts: tuple[str, ...], real: str, relative: str) -> str:

@@ -6,11 +6,10 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
@@ -30,32 +29,6 @@ _SPECIAL = {
 }
 
 
-class UnsavedText(NamedTuple):
-    """The text of a file that an editor has not saved yet."""
-
-    location: Location
-    text: str
-    content: bytes  # the text as the file will have it
-
-
-_unsaved: ContextVar[Mapping[str, UnsavedText] | None] = ContextVar("unsaved", default=None)
-
-
-@contextmanager
-def show_unsaved(files: Iterable[UnsavedText]) -> Iterator[None]:
-    """Shows the text of an editor instead of these files inside the block."""
-    before = _unsaved.set({str(one.location.path): one for one in files})
-    try:
-        yield
-    finally:
-        _unsaved.reset(before)
-
-
-def list_unsaved() -> list[UnsavedText]:
-    """Returns what is shown instead of files here."""
-    return list((_unsaved.get() or {}).values())
-
-
 def _open_unsaved(content: bytes) -> int:
     descriptor = os.memfd_create("forge-unsaved")
     with open(os.dup(descriptor), "wb") as file:
@@ -65,9 +38,9 @@ def _open_unsaved(content: bytes) -> int:
 
 
 def open_file(location: Location) -> int:
-    """Opens the regular file at a location for reading; the caller closes the descriptor."""
-    if (unsaved := _unsaved.get()) and (shown := unsaved.get(str(location.path))) is not None:
-        return _open_unsaved(shown.content)
+    """Opens a regular file, or an editor's text of it, for reading; the caller closes the descriptor."""
+    if location.unsaved is not None:
+        return _open_unsaved(location.unsaved)
     with explain_errors(location.shown):
         descriptor = open_at(location, _READ)
     try:
