@@ -731,3 +731,32 @@ async def test_a_question_ends_with_what_asked_it_and_is_not_left_for_the_run(tm
         result = await agent.run("Go.", run_id="one")
         assert [wait.kind for wait in result.waits] == ["approval"]
         assert (await agent.answer("one", Answer("once"))).text == "done"  # there is one open question, not two
+
+
+@pytest.mark.parametrize("is_given_steps", [False, True])
+async def test_the_questions_of_its_runs_are_stored_and_its_agent_stays_as_it_is(
+    sqlite: str, tmp_path: Path, is_given_steps: bool
+) -> None:
+    agent = Agent(script([ToolCall("pay", {"name": "Eve"}, "p")], "done"), tools=[pay])
+    if is_given_steps:
+        agent = agent.replace(steps=agent.steps)
+    asked_before = agent.gate.approve
+    async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        waiting = await durable.run("Pay Eve.", run_id="one")
+        assert waiting.reason == "waiting"
+        if not is_given_steps:  # steps that were given one by one hold the gate of their agent
+            assert agent.gate.approve is asked_before
+        assert (await durable.answer("one", Answer("once"))).text == "done"
+
+
+async def test_a_durable_agent_has_the_rules_and_hooks_of_its_agent(sqlite: str, tmp_path: Path) -> None:
+    agent = Agent(script([ToolCall("pay", {"name": "Eve"}, "p")], "done"), tools=[pay], policy=rules("allow write"))
+    called = []
+
+    @agent.before_call
+    def note(ctx: ToolContext) -> None:
+        called.append(ctx.call.name)
+
+    async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        assert (await durable.run("Pay Eve.")).text == "done"
+    assert called == ["pay"]

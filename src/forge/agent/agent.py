@@ -92,6 +92,8 @@ INTERRUPTED = "{}: interrupted while it was under way. Whether it happened is un
 ToolList = ToolRegistry | Iterable[Tool | Callable[..., Any] | ToolSource]
 """Functions, tools and sources of tools; or a registry."""
 
+MakeSteps = Callable[[PolicyGate, Secrets], list[Step]]
+
 _overrides: ContextVar[Mapping[Agent[Any, Any], Agent[Any, Any]]] = ContextVar("overrides", default={})  # noqa: B039
 
 
@@ -100,7 +102,7 @@ class AgentSettings(TypedDict, total=False):
 
     options: Mapping[str, Any] | None
     secrets: Secrets | Iterable[str]
-    steps: Callable[[PolicyGate, Secrets], list[Step]]
+    steps: MakeSteps
     context: ContextRules | None
     wait_for_background: bool
     agents: Mapping[str, AgentType] | None
@@ -251,7 +253,7 @@ class Agent(Generic[OutputT, DepsT]):
         make_steps = settings.get("steps", standard_steps)
         if settings.get("trace_content"):
             make_steps = add_content(make_steps)
-        self._make_steps: Callable[[PolicyGate, Secrets], list[Step]] | None = make_steps
+        self._make_steps: MakeSteps | None = make_steps
         self.steps = tuple(make_steps(self.gate, self.secrets))
         self.context = settings.get("context") or ContextRules()
         self.window = self.context.window  # tokens the model can see; 0: unknown, and nothing ever becomes a summary
@@ -388,13 +390,7 @@ class Agent(Generic[OutputT, DepsT]):
                 raise ToolError(
                     message, ErrorKind.CONFIG, "Give the rules to the agent that `replace(steps=…)` copied."
                 )
-            other.gate = PolicyGate(
-                policy if policy is not None else other.gate.policy,
-                approve if approve is not None else other.gate.approve,
-                other.gate.labels or False,
-                other.gate.trial,
-            )
-            other.steps = other._hooks.add_to(other._make_steps(other.gate, other.secrets), other.secrets)
+            other._take_gate(other._make_steps, policy, approve)
         if tools is not None:
             other._opening.contexts = []
             other._take_tools(tools)
@@ -406,6 +402,17 @@ class Agent(Generic[OutputT, DepsT]):
             yield
         finally:
             _overrides.set(before)
+
+    def _take_gate(self, make_steps: MakeSteps, policy: Policy | None, approve: Approver | None) -> None:
+        """Takes a gate of its own, and steps with it, in a copy that nobody uses yet."""
+        old = self.gate
+        self.gate = PolicyGate(
+            policy if policy is not None else old.policy,
+            approve if approve is not None else old.approve,
+            old.labels or False,
+            old.trial,
+        )
+        self.steps = self._hooks.add_to(make_steps(self.gate, self.secrets), self.secrets)
 
     def as_tool(self, name: str = "", description: str = "", *, ends_turn: bool = False) -> Tool:
         """Returns a tool that gives this agent a task, for the tools of another agent.
@@ -1055,6 +1062,19 @@ def find_override(agent: Agent[OutputT, DepsT]) -> Agent[OutputT, DepsT]:
     """Returns the agent that `override` makes of this one in the current context; without one, the agent itself."""
     overrides = _overrides.get()
     return overrides.get(agent, agent) if overrides else agent
+
+
+def with_approver(agent: Agent[OutputT, DepsT], approve: Approver) -> Agent[OutputT, DepsT]:
+    """Returns a copy whose questions go to this approver. The given agent keeps its own.
+
+    Steps that `replace(steps=…)` gave one by one hold the agent's gate. There the agent's questions go here, too.
+    """
+    other = agent.replace()
+    if other._make_steps is not None:
+        other._take_gate(other._make_steps, None, approve)
+    else:
+        other.gate.approve = approve
+    return other
 
 
 def _open_with_caller(agent: Agent[Any, Any]) -> Callable[[], AbstractAsyncContextManager[None]] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from forge.agent.agent import Agent
+from forge.agent.agent import Agent, with_approver
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.registry import ToolRegistry
@@ -15,12 +15,9 @@ from forge.permissions.questions import nobody
 
 
 def prepare_for_worker(agent: Agent, scope: Scope | None = None) -> Agent:
-    """Returns the agent with the scope of its runs. From now on its questions are stored, unless it has an approver:
-    those of the given agent, too, which has the same gate.
-    """
-    if agent.gate.approve is nobody:
-        agent.gate.approve = stored_approval
-    return agent.replace(scope=scope)
+    """Returns a copy of the agent with the scope of its runs, whose questions are stored, unless it has an approver."""
+    made = with_approver(agent, stored_approval) if agent.gate.approve is nobody else agent
+    return made.replace(scope=scope)
 
 
 def find_agent(agents: Mapping[str, Agent], name: str, model: str = "", models: Models | None = None) -> Agent:
