@@ -10,6 +10,7 @@ import sys
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from forge.core.events import ToolProgress
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry, mount_source
 from forge.mcp import Stdio, mcp
+from forge.mcp.client.link import ReachedHosts
 from forge.network.egress import Egress
 from forge.network.program_secrets import ProgramSecret
 from forge.permissions.gate import approve_all, nobody
@@ -29,6 +31,7 @@ from forge.pipeline import standard_executor
 from forge.process import sandbox
 from forge.process.sandbox import Tier, problem
 from tests.mcp.remote import Desk
+from tests.network.authority import make_authority
 
 SERVER = Path(__file__).with_name("tries_server.py")
 confined = pytest.mark.skipif(
@@ -228,6 +231,94 @@ async def test_a_host_that_a_program_did_not_reach_is_reported_with_the_call(hom
             call = ToolCall("tries__try", {"code": one})
             assert came in (await executor.execute(call, Scope(session_id="hosts"))).for_llm
     assert said == ["tries: denied.test:443 was not reached: the rule `deny network denied.test` (rule 2)"]
+
+
+CONNECT = """
+import os, select, ssl, sys, urllib.request
+os.environ.pop("no_proxy", None), os.environ.pop("NO_PROXY", None)
+proxies = urllib.request.ProxyHandler({"https": "http://127.0.0.1:3128"})
+tls = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=AUTHORITY))
+read = lambda port: urllib.request.build_opener(proxies, tls).open(f"https://localhost:{port}/").read()
+"""
+
+
+@asynccontextmanager
+async def watched(home, connected=None):
+    """Yields a call of a server whose program may reach two TLS servers on this machine, and their ports."""
+    authority = make_authority(home)
+
+    async def answer(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        if connected is not None:
+            connected.set()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")
+        writer.close()
+
+    tls = authority.certify("DNS:localhost")
+    async with (
+        await asyncio.start_server(answer, "127.0.0.1", 0, ssl=tls) as one,
+        await asyncio.start_server(answer, "127.0.0.1", 0, ssl=tls) as other,
+    ):
+        ports = [each.sockets[0].getsockname()[1] for each in (one, other)]
+        hosts = rules(*(f"allow network localhost:{port}" for port in ports), "deny network denied.test")
+        egress = Egress(private=("localhost",))
+        start = f"AUTHORITY = {str(authority.file)!r}{CONNECT}"
+        desk = Desk()
+        server = mcp(
+            Stdio(sys.executable, [str(home / "server.py")], cwd=home, hosts=hosts, egress=egress), name="tries"
+        )
+        async with mount_source(desk.registry, server):
+
+            async def call(code):
+                return await desk.call("tries__try", code=start + code)
+
+            yield call, ports
+
+
+def reached(result):
+    return [(one["host"], one["port"], one.get("connections", 0)) for one in result.data.get("network", ())]
+
+
+@pytest.mark.skipif(bool(problem(Tier.BUBBLEWRAP)), reason="rules about hosts of programs need bubblewrap")
+async def test_the_hosts_that_a_program_reached_are_told_with_the_call_of_that_time(home):
+    async with watched(home) as (call, (port, _)):
+        first = await call(f"found = read({port})")
+        assert first.for_llm == "b'hello'"
+        assert reached(first) == [("localhost", port, 1)]
+        (facts,) = first.data["network"]
+        assert facts["bytes_received"] > 100
+        assert reached(await call("found = 1")) == []
+        again = await call(f"found = [read({port}), read({port})]")
+        assert reached(again) == [("localhost", port, 2)]  # of this call alone
+        assert again.data["network"][0]["bytes_received"] < 3 * facts["bytes_received"]
+        refused = await call("found = proxies")
+        assert reached(refused) == []
+        refused = await call("urllib.request.build_opener(proxies).open('https://denied.test')")
+        assert refused.data["network"][0]["refused"] == "the rule `deny network denied.test` (rule 3)"
+
+
+@pytest.mark.skipif(bool(problem(Tier.BUBBLEWRAP)), reason="rules about hosts of programs need bubblewrap")
+async def test_of_several_calls_at_once_each_is_told_of_the_hosts_of_its_time(home):
+    connected = asyncio.Event()
+    async with watched(home, connected) as (call, (early, late)):
+        waits = f"read({early}); select.select([sys.stdin], [], []); found = read({late})"  # until the other call came
+        first = asyncio.ensure_future(call(waits))
+        await connected.wait()
+        second = await call("found = 2")
+        assert reached(await first) == [("localhost", early, 1), ("localhost", late, 1)]
+        assert reached(second) == [("localhost", late, 1)]
+
+
+async def test_what_a_call_without_a_result_reached_is_told_with_the_next_one():
+    report: list[dict[str, Any]] = []
+    hosts = ReachedHosts(lambda: [dict(one) for one in report])
+    report.append({"host": "start.test", "port": 443, "connections": 1, "bytes_sent": 1, "bytes_received": 1})
+    before = hosts.begin()
+    report.append({"host": "lost.test", "port": 443, "connections": 1, "bytes_sent": 1, "bytes_received": 1})
+    other = hosts.begin()
+    assert hosts.end(before, has_result=False) == []
+    assert [one["host"] for one in hosts.end(other, has_result=True)] == ["start.test", "lost.test"]
+    assert hosts.end(hosts.begin(), has_result=True) == []
 
 
 @confined

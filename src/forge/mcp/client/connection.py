@@ -114,7 +114,24 @@ class Connection:
 
         The progress of this call carries `key`. If cancelled, it notifies the server.
         """
-        return await self._request(lambda session: session.call(name, arguments, key, as_task=as_task))
+        answer, _ = await self.call_and_watch(name, arguments, key, as_task=as_task)
+        return answer
+
+    async def call_and_watch(
+        self, name: str, arguments: Mapping[str, Any], key: object, *, as_task: bool = False
+    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Returns the raw result as `call_tool` does, and the hosts that the server's program tried meanwhile."""
+
+        async def work(session: ServerSession) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+            reached = session.wire.reached
+            before, answer = reached.begin(), None
+            try:
+                answer = await session.call(name, arguments, key, as_task=as_task)
+            finally:
+                hosts = reached.end(before, has_result=answer is not None)
+            return answer, hosts
+
+        return await self._request(work)
 
     async def list_items(self, method: str) -> list[dict[str, Any]]:
         """Returns the raw items of a list, such as `resources/list`, bounded; [] if the server does not have it."""

@@ -44,6 +44,7 @@ class Wire:
         self.spans: dict[str, Any] = {}  # of the requests that wait for an answer, by their id
         self.error_texts: dict[str, str] = {}  # by the words that stand for them in a span
         self.rate_limit = RateLimit()
+        self.reached = ReachedHosts(lambda: ())  # of a program whose hosts rules limit
         self._words: deque[str] = deque(maxlen=20)
 
     def lose(self, reason: str) -> None:
@@ -79,6 +80,59 @@ class Wire:
         """Describes how the server ended, with its last output."""
         output = one_line(self.last_output[-WORDS:], WORDS)
         return f"{how}; its last output: {output[-500:]}" if output else how
+
+
+HostReport = Sequence[Mapping[str, Any]]
+
+
+class ReachedHosts:
+    """Shares the hosts that the program of a server tried among its calls: a call is told of those of its time.
+
+    Of several calls at once, each is told: the program does not say for which of them it connects. What was tried
+    between two calls is told with the next one, and so is what a call tried that failed without a result.
+    """
+
+    def __init__(self, report: Callable[[], HostReport]) -> None:
+        """`report` returns all hosts so far; its numbers only grow."""
+        self._report = report
+        self._running = 0
+        self._told: HostReport = ()
+        self._owed: HostReport | None = None
+
+    def begin(self) -> HostReport:
+        """Begins a call; returns what it is compared with at its end."""
+        self._running += 1
+        return self._told if self._running == 1 else self._report()
+
+    def end(self, before: HostReport, *, has_result: bool) -> list[dict[str, Any]]:
+        """Ends a call; returns the hosts that were tried meanwhile, each with the numbers of that time."""
+        self._running -= 1
+        earliest = before if self._owed is None or _count(before) < _count(self._owed) else self._owed
+        self._owed = None if has_result else earliest
+        if not has_result:
+            return []
+        self._told = now = self._report()
+        return _subtract(now, earliest)
+
+
+_NUMBERS = ("connections", "bytes_sent", "bytes_received")
+
+
+def _count(report: HostReport) -> tuple[int, int]:
+    return len(report), sum(one.get(name, 0) for one in report for name in _NUMBERS)
+
+
+def _subtract(now: HostReport, before: HostReport) -> list[dict[str, Any]]:
+    known = {(one["host"], one["port"]): one for one in before}
+    found = []
+    for one in now:
+        earlier = known.get((one["host"], one["port"]))
+        if one != earlier:
+            less = (
+                {} if earlier is None else {name: one[name] - earlier.get(name, 0) for name in _NUMBERS if name in one}
+            )
+            found.append({**one, **less})
+    return found
 
 
 def call_listener(notify: Callable[..., object], *arguments: Any) -> None:

@@ -33,7 +33,15 @@ from forge.mcp.client.names import (
     tool_names,
 )
 from forge.mcp.client.questions import CallListener
-from forge.mcp.client.tools import TIMEOUT, McpTool, ToolOffer, ToolSettings, check_definition, default_permissions
+from forge.mcp.client.tools import (
+    TIMEOUT,
+    CalledTool,
+    McpTool,
+    ToolOffer,
+    ToolSettings,
+    check_definition,
+    default_permissions,
+)
 from forge.mcp.client.users import UserConnections, mask_tokens
 from forge.mcp.oauth.login import Login, LoginNeeded
 from forge.mcp.pins import Pins, digest, pins_of, state_of
@@ -240,17 +248,21 @@ class McpSource(ServerContents):
             return
         await self._update_tools(self._listed)
 
-    async def call(self, tool: McpTool, arguments: Mapping[str, Any], ctx: ToolContext) -> Mapping[str, Any]:
+    async def call(self, tool: McpTool, arguments: Mapping[str, Any], ctx: ToolContext) -> CalledTool:
         if self._connection is not None:
             await self._await_current_list(self._connection)
         self.check_current(tool)
         as_task = _runs_as_task_only(tool.offer.definition)
 
+        hosts: list[dict[str, Any]] = []
+
         async def work(connection: Connection, listener: CallListener) -> Mapping[str, Any]:
             with listener.track_call(ctx) as key:
-                return await connection.call_tool(tool.remote, dict(arguments), key, as_task=as_task)
+                answer, hosts[:] = await connection.call_and_watch(tool.remote, dict(arguments), key, as_task=as_task)
+                return answer
 
-        return await self._run(work, ctx)
+        answer = await self._run(work, ctx)
+        return CalledTool(answer, hosts)
 
     async def log_in(self, user: str, show: Callable[[str], Awaitable[None]]) -> bool:
         """Logs a user in anew at a server with `OAuth(per_user=True)`; "" is the login that lists its tools.

@@ -25,7 +25,7 @@ from forge.core.messages import ToolCall
 from forge.core.spec import ToolSpec
 from forge.core.untrusted import has_too_many_values
 from forge.mcp.bounds import MIB, MOST_LINE, MOST_MESSAGE, MOST_VALUES
-from forge.mcp.client.link import Stdio, Wire
+from forge.mcp.client.link import ReachedHosts, Stdio, Wire
 from forge.mcp.programs.fetching import how_to_pin, is_fetching
 from forge.mcp.programs.installed import find_installed
 from forge.permissions.questions import PermissionRequest, show_invisible
@@ -112,6 +112,7 @@ class _ProgramStreams:
         self._errors_read = asyncio.Event()
         self._sent = asyncio.Event()
         self._wanted = True
+        wire.reached = ReachedHosts(lambda: program.network)
         self._told: set[str] = set()  # about hosts that the program did not reach
 
     async def read(self) -> None:

@@ -50,13 +50,20 @@ class ToolOffer(NamedTuple):
     pin: Pin | None
 
 
+class CalledTool(NamedTuple):
+    """What a server answered, and the hosts that its program tried meanwhile, where rules limit them."""
+
+    answer: Mapping[str, Any]
+    hosts: list[dict[str, Any]]
+
+
 class CalledServer(Protocol):
     """The methods of a server that its tools need."""
 
     def check_current(self, tool: McpTool) -> None: ...
     def find_current(self, tool: McpTool) -> McpTool: ...
     async def approve(self, *tools: McpTool, by: str) -> None: ...
-    async def call(self, tool: McpTool, arguments: Mapping[str, Any], ctx: ToolContext) -> Mapping[str, Any]: ...
+    async def call(self, tool: McpTool, arguments: Mapping[str, Any], ctx: ToolContext) -> CalledTool: ...
     async def read_app(self, uri: str) -> str: ...
 
 
@@ -128,8 +135,9 @@ class McpTool(Tool):
     async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
         self._source.check_current(self)
         await self._note_approval(ctx)
-        answer = await self._source.call(self, arguments, ctx)
+        answer, hosts = await self._source.call(self, arguments, ctx)
         result = result_of(answer, render_call(ctx.call))
+        result = result.with_data(network=hosts) if hosts else result
         return result.with_data(app=self.app) if self.app and result.success else result
 
     async def read_app(self) -> str:
