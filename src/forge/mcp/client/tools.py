@@ -51,7 +51,7 @@ class ToolOffer(NamedTuple):
 
 
 class CalledTool(NamedTuple):
-    """What a server answered, and the hosts that its program tried meanwhile, where rules limit them."""
+    """The answer of a server, and the hosts that its program tried meanwhile, where rules limit them."""
 
     answer: Mapping[str, Any]
     hosts: list[dict[str, Any]]
