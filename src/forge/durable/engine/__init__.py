@@ -20,8 +20,7 @@ The path of a segment, file by file:
     claims            claims queued segments for a worker, with one statement; no two workers claim the same one
     engine            polls, starts a DBOS workflow for each claimed segment, and notes how it ended
     segment           the workflow: begins an attempt, drives the agent, and stores the outcome in one transaction
-    attempt           this process's attempt at the segment: replays what is recorded, and records what happens;
-                      with `WorkerContext`, the worker as its segments see it (`engine` makes it)
+    attempt           this process's attempt at the segment: replays what is recorded, and records what happens
     record_turns      records the model's answers: another attempt does not ask again
     record_events     records events, for readers elsewhere
     record_calls      records the result of each call; before a call that must not be repeated, its intent
@@ -30,6 +29,7 @@ The path of a segment, file by file:
 
 What a segment may need on its way:
 
+    worker_context    the worker as its segments see it; `engine` makes it
     agents            finds the agent of a run, and the tools that stored runs are offered
     approval          stores a question for a person; the run waits as a row
     wait_tool         the tool `wait`; the run waits as a row

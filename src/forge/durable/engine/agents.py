@@ -9,8 +9,8 @@ from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.registry import ToolRegistry
 from forge.durable.engine.approval import stored_approval
-from forge.durable.engine.attempt import Models
 from forge.durable.engine.wait_tool import wait
+from forge.durable.engine.worker_context import Models
 from forge.permissions.questions import nobody
 
 

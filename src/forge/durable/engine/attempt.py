@@ -5,26 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from forge.agent.agent import Agent
-from forge.core.activity import ActivityStream
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.deadline import is_cancelled_itself
 from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
-from forge.core.provider import Provider
-from forge.core.registry import ToolRegistry
 from forge.durable.engine.dbos_private import JsonSerializer, RecordedStep, StepState, StepToRecord, record_step
-from forge.durable.engine.held_work import HeldWork
-from forge.durable.engine.record_events import EventWriter
-from forge.durable.engine.session_programs import SessionPrograms
-from forge.durable.engine.start_segments import Starter, workflow_id
-from forge.durable.monitor.metrics import Counters
-from forge.durable.store import RunStore
+from forge.durable.engine.start_segments import workflow_id
+from forge.durable.engine.worker_context import WorkerContext
 from forge.durable.store.attempts import Detail, Intent, StoredIntent
 from forge.durable.store.rows import RunInfo
 from forge.workspace.state.store import StoreError
@@ -164,6 +155,11 @@ class Attempt:
         """
         self._has_messages = True
 
+    @property
+    def replays_next(self) -> bool:
+        """True if an earlier attempt recorded the next step: its result is taken, and nothing is done."""
+        return self.recorded_steps + 1 in self._earlier
+
     def _replay(self, number: int, name: str, stored: RecordedStep) -> Mapping[str, Any]:
         """Returns the recorded result."""
         if stored.name != name:
@@ -234,46 +230,6 @@ async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> None:
     for task in tasks:
         if not task.cancelled():
             task.exception()
-
-
-Models = Callable[[str], Provider]
-"""Returns the model of a name, for runs that ask for one. Raises `ToolError` if it is not available here."""
-
-WatchActivity = Callable[[ActivityStream], Callable[[], None]]
-"""Subscribes to a run's activity on this worker; returns a function that unsubscribes."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class WorkerContext:
-    """A worker, as its segments see it. When it starts again under a new id, it has a copy that differs in the id."""
-
-    worker: str  # its id
-    version: str  # of the application: it takes only runs of this version
-    store: RunStore
-    agents: dict[str, Agent]  # those it can run, by name; the console renews them
-    offers: Sequence[str] = ()  # for tools with `runs_on`
-    models: Models | None = None  # None: the model that a run asks for is ignored
-    watch: WatchActivity | None = None  # None: nobody watches
-    tools_of: Callable[[Agent], ToolRegistry]  # the tools that stored runs of an agent are offered
-    starter: Starter
-    counters: Counters
-    events: EventWriter  # of all its runs
-    attempts: dict[str, Attempt]  # under way, by run
-    held: HeldWork  # background work of its runs
-    programs: SessionPrograms  # programs that calls of its runs left running
-
-    async def start_segment(self, run: RunInfo) -> None:
-        """Puts the run's current segment into its queue; idempotent."""
-        await in_thread(lambda: self.starter.start(run))
-
-    def list_busy(self) -> set[str]:
-        """Lists the runs that this worker works on, background work included."""
-        return {*self.attempts, *self.held.list_runs()}
-
-    def note_messages(self, run_id: str) -> None:
-        """Notes that messages wait for a run, if this worker works on it."""
-        if (attempt := self.attempts.get(run_id)) is not None:
-            attempt.note_messages()
 
 
 def _milliseconds() -> int:

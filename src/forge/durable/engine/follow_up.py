@@ -12,7 +12,7 @@ from forge.durable.store.rows import RunInfo
 from forge.durable.store.waits import Wait
 
 if TYPE_CHECKING:  # the engine, which reading runs does without
-    from forge.durable.engine.attempt import WorkerContext
+    from forge.durable.engine.worker_context import WorkerContext
 
 log = logging.getLogger("forge.durable")
 

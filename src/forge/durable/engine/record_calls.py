@@ -177,26 +177,10 @@ class RecordedExecutor(ToolExecutor):
         """Runs a call as a recorded step."""
         if isinstance(self.registry.find(call.name), KeepsJournal):
             return await self._run_script(call, scope)
-        is_replayed = True
-
-        async def perform() -> Mapping[str, Any]:
-            nonlocal is_replayed
-            is_replayed = False
-            self.attempt.context.counters.calls += 1
-            if call.id in self.attempt.intents and not self._may_be_repeated(call):
-                settled = await self._settle(call, scope)
-                if settled is not None:
-                    return await self._encode_result(settled, scope)
-            began = time.monotonic()
-            performed = await self._perform_in_task(call, scope)
-            if "waiting" not in performed:  # a call that waits has not run
-                self.attempt.context.counters.call_seconds.add(time.monotonic() - began)
-            self.attempt.raise_if_broken()  # such as if its intent could not be stored: then it did not run
-            return performed
-
+        is_replayed = self.attempt.replays_next
         # a form that databases accept
         name = call.name[:64].encode("ascii", "backslashreplace").decode().replace("\0", "\\0")
-        recorded = await self.attempt.record(f"call {name}", perform)
+        recorded = await self.attempt.record(f"call {name}", lambda: self._make_call(call, scope))
         if "waiting" in recorded:
             wait = Wait.of_call(call.id, recorded["waiting"])
             self.waits.append(wait)
@@ -205,6 +189,19 @@ class RecordedExecutor(ToolExecutor):
         if result.pending and is_replayed:
             await self._complete_lost(call, scope)
         return result
+
+    async def _make_call(self, call: ToolCall, scope: Scope) -> Mapping[str, Any]:
+        """Makes a call and counts it; one that another attempt was about to run is settled instead."""
+        counters = self.attempt.context.counters
+        counters.calls += 1
+        if (settled := await self._settle(call, scope)) is not None:
+            return await self._encode_result(settled, scope)
+        began = time.monotonic()
+        performed = await self._perform_in_task(call, scope)
+        if "waiting" not in performed:  # a call that waits has not run
+            counters.call_seconds.add(time.monotonic() - began)
+        self.attempt.raise_if_broken()  # such as if its intent could not be stored: then it did not run
+        return performed
 
     async def _perform_in_task(self, call: ToolCall, scope: Scope) -> Mapping[str, Any]:
         """Performs a call in its own task: a tool that cancels its task fails, and the segment continues."""
@@ -252,8 +249,10 @@ class RecordedExecutor(ToolExecutor):
 
     async def _settle(self, call: ToolCall, scope: Scope) -> ToolResult | None:
         """Returns the result of a call that another attempt was about to run: the recorded one if its tool finds it,
-        else that its state is unknown. None: it took no effect, and it may run.
+        else that its state is unknown. None: no attempt was, or it took no effect or may be repeated, so it runs.
         """
+        if call.id not in self.attempt.intents or self._may_be_repeated(call):
+            return None
         ctx = ToolContext(call, self.registry.find(call.name), {}, scope, self.activity, self.background)
         counters, reason = self.attempt.context.counters, ""
         if self.registry.find(call.name).reconciles:

@@ -28,7 +28,7 @@ from forge.core.messages import SENT, Message, Usage, unanswered_calls
 from forge.core.plain_values import text_of
 from forge.core.result import Failure
 from forge.durable.engine.agents import find_agent
-from forge.durable.engine.attempt import Attempt, LostSegment, Stopped, WorkerContext, current_attempt
+from forge.durable.engine.attempt import Attempt, LostSegment, Stopped, current_attempt
 from forge.durable.engine.dbos_private import NoOutcome, list_recorded_steps
 from forge.durable.engine.engine import running_engine
 from forge.durable.engine.follow_up import follow_up
@@ -38,6 +38,7 @@ from forge.durable.engine.record_turns import RecordedProvider
 from forge.durable.engine.spilled_files import restore_spilled
 from forge.durable.engine.start_segments import SEGMENT_WORKFLOW, workflow_id
 from forge.durable.engine.tracing import segment_span
+from forge.durable.engine.worker_context import WorkerContext
 from forge.durable.store.attempts import Begun
 from forge.durable.store.database import is_away
 from forge.durable.store.encoding import result_of, result_to_json

@@ -19,10 +19,11 @@ from forge.core.execution.threads import in_thread
 from forge.core.plain_values import brief, text_of
 from forge.durable.client.pruning import Retention
 from forge.durable.engine.agents import list_runnable
-from forge.durable.engine.attempt import Attempt, Models, WatchActivity, end_tasks
+from forge.durable.engine.attempt import end_tasks
 from forge.durable.engine.engine import Engine, make_context, new_worker_id
 from forge.durable.engine.queues import DEFAULT, QueueLimits
 from forge.durable.engine.segment import segment_workflow
+from forge.durable.engine.worker_context import AttemptUnderWay, Models, WatchActivity
 from forge.durable.monitor.health import HealthServer, ServedAddress
 from forge.durable.monitor.metrics import WorkerState, read_load
 from forge.durable.store import RunStore
@@ -136,7 +137,7 @@ class Worker:
         return self.engine.worker
 
     @property
-    def attempts(self) -> Mapping[str, Attempt]:
+    def attempts(self) -> Mapping[str, AttemptUnderWay]:
         """The attempts that are under way here, by run."""
         return self._context.attempts
 

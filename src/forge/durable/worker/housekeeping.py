@@ -18,11 +18,11 @@ from forge.core.execution.threads import in_thread
 from forge.core.messages import Message, unanswered_calls
 from forge.core.result import Failure
 from forge.durable.client.pruning import Retention, prune_kept
-from forge.durable.engine.attempt import WorkerContext
 from forge.durable.engine.engine import MOST_TRIES, Engine
 from forge.durable.engine.follow_up import follow_up, log_fields, resume_run
 from forge.durable.engine.held_work import report_lost
 from forge.durable.engine.queues import count_queued
+from forge.durable.engine.worker_context import WorkerContext
 from forge.durable.store import RunStore
 from forge.durable.store.database import Database
 from forge.durable.store.encoding import result_of

@@ -14,8 +14,8 @@ from forge.core.execution.threads import in_thread
 from forge.core.messages import Message
 from forge.core.plain_values import text_of
 from forge.durable.engine.agents import find_agent
-from forge.durable.engine.attempt import WorkerContext
 from forge.durable.engine.queues import DEFAULT
+from forge.durable.engine.worker_context import WorkerContext
 from forge.durable.store import RunStore
 from forge.durable.store import run_lifecycle as run_rows
 from forge.durable.store.database import Database

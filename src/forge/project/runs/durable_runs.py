@@ -33,8 +33,9 @@ if TYPE_CHECKING:  # slow to import: `forge runs list` needs only the database
     from forge.core.registry import ToolRegistry
     from forge.core.spec import Permission
     from forge.durable.client import Runs
-    from forge.durable.engine.attempt import Attempt, Models
+    from forge.durable.engine.attempt import Attempt
     from forge.durable.engine.queues import QueueLimits
+    from forge.durable.engine.worker_context import Models
     from forge.durable.store import RunStore
     from forge.durable.store.rows import Question, RunInfo
     from forge.models.scripted import Scripted
