@@ -1,4 +1,4 @@
-"""The worker as its segments see it: what it has for them, and which of them it works on."""
+"""The worker as its segments see it, with the attempts at segments that it works on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WatchActivity = Callable[[ActivityStream], Callable[[], None]]
 
 
 class AttemptUnderWay(Protocol):
-    """What a worker may tell an attempt at a segment while it works on it."""
+    """An attempt at a segment, as the worker that works on it controls it."""
 
     @property
     def run(self) -> RunInfo: ...
