@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cache
+from operator import attrgetter
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, runtime_checkable
 
@@ -191,12 +192,16 @@ class Scope(_HeldDirectories):
         """Returns a copy for the calls of another turn, which holds the same directories and looks up none again."""
         if not hasattr(self, "_held"):  # it came from another process, as names
             return replace(self, message_id=message_id, budget=budget)
-        made = object.__new__(Scope)
-        for name in ("_held", *Scope.__slots__):
-            object.__setattr__(made, name, getattr(self, name))
-        object.__setattr__(made, "message_id", message_id)
-        object.__setattr__(made, "budget", budget)
+        made, set_field = object.__new__(Scope), object.__setattr__
+        for name, value in zip(_OF_ALL_TURNS, _read_all_turns(self), strict=True):
+            set_field(made, name, value)
+        set_field(made, "message_id", message_id)
+        set_field(made, "budget", budget)
         return made
+
+
+_OF_ALL_TURNS = ("_held", *(name for name in Scope.__slots__ if name not in ("message_id", "budget")))
+_read_all_turns = attrgetter(*_OF_ALL_TURNS)
 
 
 class TrialNeeds(NamedTuple):
