@@ -40,10 +40,11 @@ from forge.durable.engine.start_segments import SEGMENT_WORKFLOW, workflow_id
 from forge.durable.engine.tracing import segment_span
 from forge.durable.engine.worker_context import WorkerContext
 from forge.durable.store.attempts import Begun
+from forge.durable.store.carried import CarriedState, RunUsage
 from forge.durable.store.database import is_away
 from forge.durable.store.encoding import result_of, result_to_json
-from forge.durable.store.rows import MODEL, SINGLE_CALL, SPENT_BEFORE_RESUME, TASK, Ending, Outcome, RunInfo
-from forge.durable.store.waits import WAITED, Wait, remember_times
+from forge.durable.store.rows import MODEL, SINGLE_CALL, TASK, Ending, Outcome, RunInfo
+from forge.durable.store.waits import Wait, find_times
 from forge.workspace.history.tracking import SessionState, TrackedCall, track_call
 
 log = logging.getLogger("forge.durable")
@@ -115,7 +116,8 @@ async def _drive(attempt: Attempt) -> Outcome:
         if attempt.run.segment > 1 or not attempt.is_first:  # else there is no file yet
             await in_thread(lambda: restore_spilled(attempt, scope.workspace))
         await agent.registry.ready(scope)
-        driven = DrivenSegment(attempt, agent, scope, history)
+        carried = CarriedState.read(attempt.run.spent)
+        driven = DrivenSegment(attempt, agent, scope, history, carried)
         outcome = await driven.drive()
     except Exception as error:  # a run must end, even if Forge or the engine fails
         if is_away(error) or isinstance(error, LostSegment):
@@ -144,7 +146,9 @@ def _failure(run: RunInfo, error: Exception) -> Failure:
 class DrivenSegment:
     """A segment that an attempt drives: its conversation, its loop, its usage."""
 
-    def __init__(self, attempt: Attempt, agent: Agent, scope: Scope, history: list[Message]) -> None:
+    def __init__(
+        self, attempt: Attempt, agent: Agent, scope: Scope, history: list[Message], carried: CarriedState
+    ) -> None:
         self.attempt, self.agent, self.run = attempt, agent, attempt.run
         self.known = len(history)  # messages that are stored already
         self.conversation = Conversation(history)
@@ -155,16 +159,15 @@ class DrivenSegment:
         watch = attempt.context.watch
         self._stop_watching = watch(self.activity) if watch is not None else None
         self.structured: Structured | None = None  # made when the run has its dependencies
-        spent = self.run.spent
-        self.meta = dict(spent.get("meta", {}))
-        self.spent_before = dict(spent.get(SPENT_BEFORE_RESUME, {}))  # until a person resumed the run last
+        self.carried = carried
+        self.meta = dict(carried.meta)
         self.spent = Spent(
-            turns=spent.get("turns", 0),
-            calls=spent.get("calls", 0),
-            usage=Usage(**spent.get("usage", {})),
-            priced=Usage(**spent.get("priced", {})),
-            priced_cost=spent.get("priced_cost", 0.0),
-            started=time.monotonic() - spent.get("seconds", 0.0),
+            turns=carried.used.turns,
+            calls=carried.used.calls,
+            usage=carried.used.usage,
+            priced=carried.used.priced,
+            priced_cost=carried.used.priced_cost,
+            started=time.monotonic() - carried.used.seconds,
         )
         given = self.run.scope
         self.scope = replace(
@@ -207,21 +210,23 @@ class DrivenSegment:
     def make_outcome(
         self, status: Ending, waits: list[Wait] | tuple[Wait, ...] = (), result: Mapping[str, Any] | None = None
     ) -> Outcome:
-        used = {
-            "turns": self.spent.turns,
-            "calls": self.spent.calls,
-            "usage": self.spent.usage.plus(self.conversation.paid)._asdict(),
-            "priced": self.spent.priced._asdict(),
-            "priced_cost": self.spent.priced_cost,
-            "cost": self.spent.cost(price_for(self.agent.limits, self.agent.provider), self.conversation.paid),
-            "seconds": round(self.spent.seconds, 3),
-            MODEL: self.agent.model,
-            "meta": self.meta,
-            SPENT_BEFORE_RESUME: self.spent_before,
-            WAITED: remember_times(waits),
-        }
-        said = tuple(self.conversation.messages[self.known :])
-        return Outcome(status=status, messages=said, spent=used, waits=tuple(waits), result=result, held=self.held)
+        carried = replace(
+            self.carried,
+            used=RunUsage(
+                turns=self.spent.turns,
+                calls=self.spent.calls,
+                usage=self.spent.usage.plus(self.conversation.paid),
+                priced=self.spent.priced,
+                priced_cost=self.spent.priced_cost,
+                seconds=round(self.spent.seconds, 3),
+            ),
+            cost=self.spent.cost(price_for(self.agent.limits, self.agent.provider), self.conversation.paid),
+            model=self.agent.model,
+            meta=self.meta,
+            waited=find_times(waits),
+        )
+        said, spent = tuple(self.conversation.messages[self.known :]), carried.to_json()
+        return Outcome(status=status, messages=said, spent=spent, waits=tuple(waits), result=result, held=self.held)
 
     async def close(self) -> None:
         try:
@@ -265,18 +270,16 @@ class DrivenSegment:
 
     def _limits(self) -> Limits:
         """Returns the limits, counted from the last resume: a new message grants the full limits again."""
-        limits, before = self.agent.limits, self.spent_before
-        usage = Usage(**before.get("usage", {}))
-        priced = Usage(**before.get("priced", {}))
-        earlier = Spent(usage=usage, priced=priced, priced_cost=before.get("priced_cost", 0.0))
+        limits, before = self.agent.limits, self.carried.before
+        earlier = Spent(usage=before.usage, priced=before.priced, priced_cost=before.priced_cost)
         price = earlier.cost(price_for(limits, self.agent.provider), Usage()) or 0.0
         return replace(
             limits,
-            turns=limits.turns + before.get("turns", 0),
-            calls=limits.calls and limits.calls + before.get("calls", 0),
-            tokens=limits.tokens and limits.tokens + usage.total,
+            turns=limits.turns + before.turns,
+            calls=limits.calls and limits.calls + before.calls,
+            tokens=limits.tokens and limits.tokens + before.usage.total,
             cost=limits.cost and limits.cost + price,
-            seconds=limits.seconds and limits.seconds + before.get("seconds", 0.0),
+            seconds=limits.seconds and limits.seconds + before.seconds,
         )
 
     async def _one_call(self, executor: RecordedExecutor) -> Outcome:

@@ -16,7 +16,8 @@ from forge.core.spec import Category
 from forge.core.time_zones import zone_name, zone_of
 from forge.core.tool import tool
 from forge.durable.engine.attempt import current_attempt
-from forge.durable.store.waits import Wait, find_time
+from forge.durable.store.carried import CarriedState
+from forge.durable.store.waits import Wait
 
 LONGEST_WAIT = 366 * 86_400.0  # seconds
 LONGEST_REASON = 200  # characters
@@ -52,7 +53,8 @@ async def wait(
         )
     zone = zone_of(zone_name(timezone))
     now = await in_thread(attempt.store.now)  # the clock that all machines share
-    since, end = find_time(attempt.run.spent, ctx.key) or (now, _end_of_wait(now, seconds, until, zone))
+    earlier = CarriedState.read(attempt.run.spent).waited.get(ctx.key)  # where it waited before
+    since, end = earlier or (now, _end_of_wait(now, seconds, until, zone))
     if now < end:
         message = f"it waits until {_format_moment(end, zone)}"
         why = clip_bytes(reason, LONGEST_REASON) if reason.strip() else ""

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import sqlalchemy as sa
 
 from forge.durable.store import RunStore
+from forge.durable.store.carried import CarriedState
 from forge.durable.store.find import now
 from forge.durable.store.heartbeats import list_workers
 from forge.durable.store.rows import Outcome, RunInfo
@@ -210,14 +211,15 @@ class Counters:
         self.segments[outcome.status] += 1
         if outcome.status == "failed":
             self.add_failure(run.agent)
-        if run.parent:
+        if run.parent or outcome.spent == run.spent:  # it used nothing, or its state could not be read
             return
-        before, after = _mapping(run.spent, "usage"), _mapping(outcome.spent, "usage")
+        before, after = CarriedState.read(run.spent), CarriedState.read(outcome.spent)
         payer = self._payer_of(run)
-        for kind in ("input", "output"):
-            self.tokens[(*payer, kind)] += max(0, int(after.get(kind, 0)) - int(before.get(kind, 0)))
-        if (cost := outcome.spent.get("cost")) is not None:
-            self.cost[payer] = self.cost.get(payer, 0.0) + max(0.0, cost - float(run.spent.get("cost") or 0.0))
+        used = after.used.usage.minus(before.used.usage)
+        for kind, tokens in ("input", used.input), ("output", used.output):
+            self.tokens[(*payer, kind)] += max(0, tokens)
+        if after.cost is not None:
+            self.cost[payer] = self.cost.get(payer, 0.0) + max(0.0, after.cost - (before.cost or 0.0))
 
     def _payer_of(self, run: RunInfo) -> Payer:
         payer = (run.agent[:LONGEST_LABEL], run.tenant[:LONGEST_LABEL])
@@ -225,11 +227,6 @@ class Counters:
             return OTHER, OTHER
         self.payers.add(payer)
         return payer
-
-
-def _mapping(spent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = spent.get(key)
-    return found if isinstance(found, Mapping) else {}
 
 
 # Reads the load of a database: queues and their age, open runs, open approvals, workers. Ended runs are not read.

@@ -24,7 +24,6 @@ SINGLE_CALL = "only_call"  # in a run's scope: it runs its one open call, withou
 TASK = "task"  # in a run's scope: the call that its agent works for, as in `Event.task`
 INITIAL_MESSAGES = "heard"  # in a run's scope: how many messages of an earlier conversation it began with
 SEAL = "seal"  # in a stored question and in a stored answer: the keyed digest that only Forge can write
-SPENT_BEFORE_RESUME = "before"  # key in a run's spent: its usage at the last resume
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +60,7 @@ class RunInfo:
     status: Status
     segment: int  # the number of the current or last segment, from 1
     waits: tuple[Wait, ...]  # while it is waiting
-    spent: Mapping[str, Any]  # turns, calls, usage, seconds: carried from segment to segment
+    spent: Mapping[str, Any]  # turns, calls, usage, seconds: a `CarriedState` as JSON
     scope: Mapping[str, Any]  # channel, chat_id, user; never the workspace, which is the worker's own
     carrier: Mapping[str, str]  # the caller's trace
     parent: str  # of a sub-agent's run; else ""
@@ -95,7 +94,7 @@ class Outcome:
 
     status: Ending
     messages: tuple[Message, ...]
-    spent: Mapping[str, Any]
+    spent: Mapping[str, Any]  # a `CarriedState` as JSON
     waits: tuple[Wait, ...] = ()
     result: Mapping[str, Any] | None = None
     held: str = ""  # the worker that holds its background work

@@ -13,12 +13,13 @@ from forge.core.messages import Message, export_message, unanswered_calls
 from forge.core.plain_values import brief
 from forge.durable.store import inbox
 from forge.durable.store.attempts import is_lost
+from forge.durable.store.carried import CarriedState
 from forge.durable.store.check_input import check_new
 from forge.durable.store.database import seal_row
 from forge.durable.store.encoding import figures_of, object_of, wait_to_json
 from forge.durable.store.events import insert_events, lock_events
 from forge.durable.store.find import COLUMNS, clamp_limit, find_run, insert_into, insert_rows, last_turn, now, run_info
-from forge.durable.store.rows import OPEN, OVER, SEAL, SPENT_BEFORE_RESUME, NewRun, Outcome, RunInfo, Status
+from forge.durable.store.rows import OPEN, OVER, SEAL, NewRun, Outcome, RunInfo, Status
 from forge.durable.store.tables import HAS_PARENT, background, messages, questions, runs
 from forge.durable.store.waits import Wait
 from forge.workspace.state.store import StoreError
@@ -135,13 +136,8 @@ def advance_run(
         said = [*_give_up_calls(connection, run.id), *said]
     append_messages(connection, run.id, 2 * run.segment + 1, said)
     # only on a resume: ended background work must not grant it more
-    spent = {**run.spent, SPENT_BEFORE_RESUME: _spent_so_far(run.spent)} if run.is_over and revive else run.spent
+    spent = CarriedState.read(run.spent).resume().to_json() if run.is_over and revive else run.spent
     return change_run(connection, run, status="queued", segment=run.segment + 1, spent=spent)
-
-
-def _spent_so_far(spent: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("turns", "calls", "usage", "priced", "priced_cost", "seconds")
-    return {name: spent[name] for name in names if name in spent}
 
 
 def _give_up_calls(connection: sa.Connection, run_id: str) -> list[Message]:

@@ -17,8 +17,6 @@ APPROVAL, IN_WORDS, BACKGROUND, TIME, RUN = "approval", "question", "background"
 IN_WORDS_BEGIN = f'[{{"kind":"{IN_WORDS}"'
 """How the stored waits of a run begin that asks in words: it waits for nothing else."""
 
-WAITED = "waited"  # key in a run's spent: start and end of the waits of open calls, by their keys
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
@@ -98,13 +96,7 @@ def asks_in_words(waits: Iterable[Wait]) -> bool:
     return any(wait.kind == IN_WORDS for wait in waits)
 
 
-def remember_times(waits: Iterable[Wait]) -> dict[str, tuple[float, float]]:
-    """Returns start and end of the waits for a time, by the keys of their calls, to be stored in a run's spent."""
+def find_times(waits: Iterable[Wait]) -> dict[str, tuple[float, float]]:
+    """Returns start and end of the waits for a time, by the keys of their calls, for the run to carry."""
     found = [wait.detail for wait in waits if wait.kind == TIME]
     return {one["key"]: (one["since"], one["until"]) for one in found if one.keys() >= {"key", "since", "until"}}
-
-
-def find_time(spent: Mapping[str, Any], key: str) -> tuple[float, float] | None:
-    """Returns start and end of the wait that a call with this key has begun in an earlier segment."""
-    found = spent.get(WAITED, {}).get(key)
-    return None if found is None else (found[0], found[1])

@@ -24,6 +24,7 @@ from forge.durable.engine.held_work import report_lost
 from forge.durable.engine.queues import count_queued
 from forge.durable.engine.worker_context import WorkerContext
 from forge.durable.store import RunStore
+from forge.durable.store.carried import read_totals
 from forge.durable.store.database import Database
 from forge.durable.store.encoding import result_of
 from forge.durable.store.find import COLUMNS, find_run, insert_into, now, run_info
@@ -158,7 +159,7 @@ class Housekeeping:
         result = result_of(RunResult(text="", reason="error", turns=0, messages=[], error=failure))
         history = await in_thread(lambda: self._store.messages(run.id, run.segment))
         said = tuple(lost_messages(history)) if run.status == "running" else ()
-        outcome = Outcome(status="failed", messages=said, spent=run.spent, result={**result, **_spent_of(run)})
+        outcome = Outcome(status="failed", messages=said, spent=run.spent, result={**result, **read_totals(run.spent)})
         closed = await in_thread(lambda: self._store.close_segment(run.id, run.segment, outcome))
         self._context.counters.add_failure(run.agent)
         await follow_up(self._context, closed)
@@ -185,10 +186,6 @@ def lost_messages(history: Sequence[Message]) -> list[Message]:
     note = "[This is not from the person: the worker was lost, with everything that you wrote and did since then.]\n\
 The state of that work is unknown. Check its effects before you repeat it."
     return [*results, Message("user", note)]
-
-
-def _spent_of(run: RunInfo) -> dict[str, Any]:
-    return {name: run.spent[name] for name in ("turns", "calls", "usage", "cost") if name in run.spent}
 
 
 def _bind(function: Callable[[str], Any], worker: str) -> Callable[[], Any]:
