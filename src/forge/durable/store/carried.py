@@ -1,4 +1,4 @@
-"""Defines what a run carries from segment to segment, and so over a crash. Only this file knows how it is stored."""
+"""Defines the state that a run carries from segment to segment, and so over a crash. Only this file knows its keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ A new field needs no new version: a worker that does not know a field keeps it a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunUsage:
-    """What a run has used up to a moment."""
+    """The usage of a run up to a moment."""
 
     turns: int = 0
     calls: int = 0
