@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,17 @@ workers = sa.Table(
 _is_here, _is_open = workers.c.gone.is_(None), workers.c.handed == sa.false()
 sa.Index("forge_workers_beat", workers.c.beat, sqlite_where=_is_here)
 sa.Index("forge_workers_open", workers.c.gone, sqlite_where=_is_open)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerAbilities:
+    """The runs that a worker takes, and how many at once."""
+
+    queues: tuple[str, ...] = ()
+    offers: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    version: str = ""
+    concurrency: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,12 +162,8 @@ class Heartbeat:
         self,
         url: str,
         worker: str,
+        takes: WorkerAbilities = WorkerAbilities(),  # noqa: B008 - frozen
         *,
-        queues: Sequence[str] = (),
-        offers: Sequence[str] = (),
-        agents: Sequence[str] = (),
-        version: str = "",
-        concurrency: int = 0,
         running: Callable[[], int] = lambda: 0,
         every: float = EVERY,
         silent: float = SILENT,
@@ -171,11 +178,7 @@ class Heartbeat:
             "host": socket.gethostname(),
             "boot": find_boot(),
             "pid": os.getpid(),
-            "queues": list(queues),
-            "offers": list(offers),
-            "agents": list(agents),
-            "version": version,
-            "concurrency": concurrency,
+            **asdict(takes),
         }
         self._running = running
         self._every, self._silent, self._stuck = every, silent, stuck

@@ -27,7 +27,7 @@ from forge.durable.engine.worker_context import AttemptUnderWay, Models, WatchAc
 from forge.durable.monitor.health import HealthServer, ServedAddress
 from forge.durable.monitor.metrics import WorkerState, read_load
 from forge.durable.store import RunStore
-from forge.durable.store.heartbeats import EVERY, SILENT, Heartbeat
+from forge.durable.store.heartbeats import EVERY, SILENT, Heartbeat, WorkerAbilities
 from forge.durable.worker.housekeeping import Housekeeping, Pruning
 from forge.workspace.state.store import StoreError
 
@@ -354,14 +354,17 @@ class Worker:
             limits=settings.limits,
             takes=not self._draining,
         )
+        takes = WorkerAbilities(
+            queues=self.engine.queues,
+            offers=tuple(self._context.offers),
+            agents=tuple(list_runnable(self.agents)),
+            version=self.engine.version,
+            concurrency=self.engine.concurrency,
+        )
         self.beats = Heartbeat(
             self._database,
             self.engine.worker,
-            queues=self.engine.queues,
-            offers=self._context.offers,
-            agents=list_runnable(self.agents),
-            version=self.engine.version,
-            concurrency=self.engine.concurrency,
+            takes,
             running=lambda: len(self.engine.list_running()),
             every=settings.every,
             silent=settings.silent,
