@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+import traceback
 from datetime import UTC, datetime
 from importlib import import_module
 
@@ -22,6 +23,7 @@ from scores.report import (
     write_results,
 )
 
+FAILED = "it failed"
 SUITES = (
     "mcp",
     "json_schema",
@@ -59,7 +61,7 @@ def main() -> int:
         return 1 if drops else 0
     write_results(merge_results(before, after), SUITES)
     print(f"== written: {PAGE}")
-    return 0
+    return 1 if any(score.missing.startswith(FAILED) for score in after.values()) else 0
 
 
 def _run(name: str) -> Score:
@@ -73,6 +75,9 @@ def _run(name: str) -> Score:
             name, module.SOURCE, module.MEASURES, missing=str(missing), not_given=isinstance(missing, NotGiven)
         )
         print(f"   missing: {missing}")
+    except Exception as error:  # the suites after it still run, and keep what they found
+        traceback.print_exc()
+        score = Score(name, module.SOURCE, module.MEASURES, missing=f"{FAILED}: {type(error).__name__}")
     for row in score.rows:
         print(f"   {row.measure}: {row.passed:,} of {row.cases:,}")
     print(f"   {time.monotonic() - start:.0f} s", flush=True)

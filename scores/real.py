@@ -12,7 +12,9 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -95,14 +97,23 @@ def find_model() -> Provider:
 
 
 async def measure(model: Provider, cases: Sequence[Case]) -> list[Row]:
-    """Two rows for each dialect, one for each way in which the server of the model makes calls itself."""
+    """Two rows for each dialect, and for each way in which the server of the model makes calls itself."""
+    parts: dict[str, Callable[[Case], Awaitable[Reading]]] = {
+        **{name: partial(ask_in_text, model, name=name, dialect=dialect) for name, dialect in DIALECTS.items()},
+        "native calls": partial(ask_natively, model, choice="auto"),
+        "native calls, held to a grammar": partial(ask_natively, model, choice="required"),
+        "JSON in text, held to the schema": partial(ask_with_schema, model),
+    }
     rows = []
-    for name, dialect in DIALECTS.items():
-        found = [await ask_in_text(model, case, name, dialect) for case in cases]
-        rows += _rows(f"{name}", found)
-    for name, choice in (("native calls", "auto"), ("native calls, held to a grammar", "required")):
-        rows += _rows(name, [await ask_natively(model, case, choice) for case in cases])
-    return [*rows, *_rows("JSON in text, held to the schema", [await ask_with_schema(model, case) for case in cases])]
+    for number, (name, ask) in enumerate(parts.items(), 1):
+        start = time.monotonic()
+        found = [await ask(case) for case in cases]
+        rows += _rows(name, found)
+        seconds = time.monotonic() - start
+        print(
+            f"   {number} of {len(parts)}: {name}: {len(cases)} questions, {seconds:.0f} s", file=sys.stderr, flush=True
+        )
+    return rows
 
 
 def _rows(name: str, found: Sequence[Reading]) -> list[Row]:

@@ -41,6 +41,7 @@ NOTES = (
 )
 _READS = ("get_", "find_", "list_", "search_", "check_", "calculate", "can_", "run_speed_test", "grep")
 _SPACE = "inspect_evals.tau2"
+_REPLACED = ("inspect_ai", "inspect_evals", "toml")  # packages that stand-ins replace
 
 
 class Domain(NamedTuple):
@@ -297,6 +298,7 @@ def stand_ins(package: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        for name in [one for one in sys.modules if one not in before]:
+        # only these: a package that was loaded meanwhile, such as yaml, would be loaded in two halves
+        for name in [one for one in sys.modules if one.partition(".")[0] in _REPLACED]:
             del sys.modules[name]
-        sys.modules.update(before)
+        sys.modules.update({name: module for name, module in before.items() if name.partition(".")[0] in _REPLACED})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -80,3 +82,14 @@ def test_of_telecom_only_the_base_split_is_played(tmp_path):
     (tmp_path / "split_tasks.json").write_text(json.dumps({"base": ["2"], "small": ["1"]}))
     (tmp_path / "tasks.json.gz").write_bytes(gzip.compress(json.dumps([{"id": "1"}, {"id": "2"}]).encode()))
     assert tau2.read_tasks(tmp_path) == [{"id": "2"}]
+
+
+def test_a_package_that_was_loaded_meanwhile_stays_loaded(package, monkeypatch):
+    (package / "loaded_meanwhile.py").write_text("")
+    monkeypatch.syspath_prepend(package)
+    with tau2.stand_ins(package):
+        import_module("loaded_meanwhile")
+        import_module("inspect_evals.tau2.airline.tools")
+    assert "loaded_meanwhile" in sys.modules
+    assert not [name for name in sys.modules if name.startswith(("inspect_ai", "inspect_evals"))]
+    monkeypatch.delitem(sys.modules, "loaded_meanwhile")
