@@ -41,6 +41,9 @@ NOTES = (
     " (or Python literals) in it, the function's name and arguments that its schema accepts. With repair: Forge finds"
     " the call in the same answer, and the tool takes it. Nothing is said of whether the values are right: this model"
     " is too small for that.",
+    "This model answers most questions itself, in prose: no reader finds a call where none was written. Where a call"
+    " is required, this llama.cpp only forbids the answer to end before one, so this model writes prose until"
+    f" its {MOST_TOKENS} tokens are used up. Only the schema holds it from the first character on.",
 )
 _ASKED, _NAME, _SUM = "Add 2 and 3.", "add_numbers", {"first": 2, "second": 3}
 _EXAMPLE = {
@@ -101,7 +104,7 @@ async def measure(model: Provider, cases: Sequence[Case]) -> list[Row]:
     parts: dict[str, Callable[[Case], Awaitable[Reading]]] = {
         **{name: partial(ask_in_text, model, name=name, dialect=dialect) for name, dialect in DIALECTS.items()},
         "native calls": partial(ask_natively, model, choice="auto"),
-        "native calls, held to a grammar": partial(ask_natively, model, choice="required"),
+        "native calls, at least one required": partial(ask_natively, model, choice="required"),
         "JSON in text, held to the schema": partial(ask_with_schema, model),
     }
     rows = []

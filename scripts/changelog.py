@@ -1,6 +1,7 @@
 """Prepares a release: writes the notes of changelog.d into CHANGELOG.md, and sets the version.
 
-`make changelog VERSION=0.2.0` runs it.
+`make changelog VERSION=0.2.0` runs it. If the newest section is of that version and no tag v0.2.0 exists yet, the notes
+are added to that section.
 
 With --dry-run it prints the section and changes nothing.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -98,13 +100,42 @@ def read_section(root: Path, version: str) -> str:
     return found[0].rstrip() + "\n"
 
 
+def make_section(root: Path, version: str, date: str, notes: list[Note]) -> str:
+    """Returns the section of a release: the notes, after those of a section of that version that has no tag yet.
+
+    Raises `ReleaseError` if that version is released already, or an older one.
+    """
+    section = render_section(version, date, notes)
+    _, _, newest = (root / "CHANGELOG.md").read_text(encoding="utf-8").partition("\n## ")
+    if f"\n## {version} " not in f"\n## {newest}":
+        return section
+    if not newest.startswith(f"{version} ") or _is_tagged(root, version):
+        raise ReleaseError(f"CHANGELOG.md already has a section {version}, which is released. Choose the next version.")
+    before, after = _split_kinds(read_section(root, version)), _split_kinds(section)
+    texts = [after.pop("").partition("\n")[0], before.pop("").partition("\n")[2].strip()]
+    for kind in (one.capitalize() for one in KINDS):
+        if items := "\n".join(part[kind] for part in (before, after) if kind in part):
+            texts.append(f"### {kind}\n\n{items}")
+    return "\n\n".join(text for text in texts if text) + "\n"
+
+
+def _split_kinds(section: str) -> dict[str, str]:
+    """Returns the items of each kind; what stands above the first kind has no name."""
+    above, *parts = re.split(r"^### ", section, flags=re.MULTILINE)
+    return {"": above.strip(), **{kind: items.strip() for kind, _, items in (part.partition("\n") for part in parts)}}
+
+
+def _is_tagged(root: Path, version: str) -> bool:
+    asked = ["git", "-C", str(root), "tag", "--list", f"v{version}"]
+    return bool(subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip())
+
+
 def write_release(root: Path, version: str, section: str, notes: list[Note]) -> None:
     """Puts the section above the older ones, sets the version and removes the notes."""
     changelog, project = root / "CHANGELOG.md", root / "pyproject.toml"
-    text = changelog.read_text(encoding="utf-8")
-    if f"\n## {version} " in text:
-        raise ReleaseError(f"CHANGELOG.md already has a section {version}. Choose the next version.")
-    head, separator, older = text.partition("\n## ")
+    head, separator, older = changelog.read_text(encoding="utf-8").partition("\n## ")
+    if older.startswith(f"{version} "):  # the section has its notes
+        _, separator, older = older.partition("\n## ")
     changelog.write_text(f"{head.rstrip()}\n\n{section.rstrip()}\n{separator}{older}", encoding="utf-8")
     project.write_text(_STATED.sub(f'version = "{version}"', project.read_text(encoding="utf-8")), encoding="utf-8")
     for note in notes:
@@ -132,7 +163,7 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
     try:
         check_version(given.version)
         notes = read_notes(root)
-        section = render_section(given.version, given.date, notes)
+        section = make_section(root, given.version, given.date, notes)
         if given.dry_run:
             print(section, end="")
             return 0

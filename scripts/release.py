@@ -26,9 +26,9 @@ from scripts.changelog import (
     ROOT,
     ReleaseError,
     check_version,
+    make_section,
     read_notes,
     read_section,
-    render_section,
     stated_version,
 )
 
@@ -103,8 +103,8 @@ def check_version_and_notes(version: str, root: Path = ROOT) -> str:
     if not notes:
         read_section(root, version)
         return f"CHANGELOG.md has the section {version}"
-    lines = render_section(version, "today", notes).count("\n")
-    return f"{len(notes)} notes become {lines} lines: make changelog VERSION={version} DRY_RUN=1"
+    lines = make_section(root, version, "today", notes).count("\n")
+    return f"with {len(notes)} notes, the section has {lines} lines: make changelog VERSION={version} DRY_RUN=1"
 
 
 def check_signatures(root: Path = ROOT) -> str:
@@ -226,7 +226,9 @@ def check_all(version: str) -> int:
             failed += 1
             print(f"   FAILED: {error}", flush=True)
     print("== signatures of the files: made by the workflow, which has the key of this repository; not tried here")
-    print(f"== {failed} steps failed" if failed else f"== ready: make changelog VERSION={version}, commit, tag, push")
+    steps = [f"make changelog VERSION={version}, commit"] if read_notes(ROOT) else []
+    ready = ", ".join([*steps, f"git tag v{version}, push the tag"])
+    print(f"== {failed} steps failed" if failed else f"== ready: {ready}")
     return 1 if failed else 0
 
 

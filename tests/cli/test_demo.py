@@ -15,6 +15,7 @@ def test_the_demo_runs_in_an_empty_directory_and_leaves_nothing(forge_project: P
     assert ended.code == 0, ended.errors
     assert "North sold most in the first quarter" in ended.output
     assert "forge init helper" in ended.output
+    assert "The report was not written" in ended.output
     for words in ("is never closed", "leads outside the workspace", "Sub-agent", "there is no one to ask"):
         assert words in ended.errors
     assert not list(forge_project.path.iterdir())

@@ -995,6 +995,20 @@ class TestDialects:
         assert (message.finish, call.arguments) == ("length", cut)
         assert render_call(call) == cut, "the model sees what it wrote"
 
+    @pytest.mark.parametrize("ending", ["}", "}]", "]}"])
+    async def test_a_list_of_one_call_with_wrong_brackets_at_its_end_is_read(self, ending):
+        """A 135M model wrote the first of them."""
+        message = await of_model("mistral", '[TOOL_CALLS] [{"name": "file_write", "arguments": {"path": "a"}}' + ending)
+        [call] = message.tool_calls
+        assert (call.name, json.loads(call.arguments)) == ("file_write", {"path": "a"})
+        assert not message.extra.get("refused")
+
+    @pytest.mark.parametrize("ending", ["", ",", ', {"name": "file_wr'])
+    async def test_a_list_of_calls_that_was_cut_after_a_whole_one_is_refused(self, ending):
+        cut = '[TOOL_CALLS] [{"name": "file_write", "arguments": {"path": "a"}}' + ending
+        message = await of_model("mistral", cut, finish="length")
+        assert list(message.extra["refused"]) == [call.id for call in message.tool_calls]
+
     async def test_a_broken_call_hides_no_other_one(self):
         """The quotes of a content that is not escaped: what looks like a second call is a part of the first."""
         text = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 
 import pytest
 import yaml
@@ -27,7 +28,7 @@ def project(tmp_path):
     for name, text in NOTES.items():
         (tmp_path / "changelog.d" / name).write_text(text)
     (tmp_path / "CHANGELOG.md").write_text(
-        "# Changelog\n\nIntroduction.\n\n## 0.1.0 (2026-01-01)\n\n### Added\n\n- Old.\n"
+        "# Changelog\n\nIntroduction.\n\n## 0.1.0 (2026-01-01)\n\n### Added\n\n- Old.\n\n## 0.0.9 (2025-12-01)\n"
     )
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "forge-tools"\nversion = "0.1.0"\n')
     return tmp_path
@@ -65,6 +66,7 @@ def test_a_release_has_its_section_its_version_and_no_notes_left(project):
     assert prepare(project) == 0
     assert (project / "CHANGELOG.md").read_text() == (
         f"# Changelog\n\nIntroduction.\n\n{SECTION}\n## 0.1.0 (2026-01-01)\n\n### Added\n\n- Old.\n"
+        "\n## 0.0.9 (2025-12-01)\n"
     )
     assert 'version = "0.2.0"' in (project / "pyproject.toml").read_text()
     assert [path.name for path in (project / "changelog.d").iterdir()] == ["README.md"]
@@ -82,6 +84,39 @@ def test_a_summary_begins_the_section_and_an_item_stands_there_once(project, cap
     assert [one.name for one in notes.iterdir()] == ["README.md"]
 
 
+def test_notes_that_come_before_the_tag_are_added_to_the_section(project):
+    (project / "changelog.d" / "summary.md").write_text("What is new.\n")
+    assert prepare(project) == 0
+    (project / "changelog.d" / "5.added.md").write_text("- A late one.\n")
+    (project / "changelog.d" / "5.security.md").write_text("- A late fix.\n")
+    assert prepare(project) == 0
+    section = SECTION.replace("### Added", "What is new.\n\n### Added").replace("a number.", "a number.\n- A late one.")
+    assert (project / "CHANGELOG.md").read_text() == (
+        f"# Changelog\n\nIntroduction.\n\n{section}\n### Security\n\n- A late fix.\n"
+        "\n## 0.1.0 (2026-01-01)\n\n### Added\n\n- Old.\n\n## 0.0.9 (2025-12-01)\n"
+    )
+    assert [path.name for path in (project / "changelog.d").iterdir()] == ["README.md"]
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_version_that_has_a_tag_or_a_newer_one_gets_no_more_notes(project, capsys, more):
+    prepare(project)
+    (project / "changelog.d" / "5.added.md").write_text("- A late one.\n")
+    before = (project / "CHANGELOG.md").read_bytes()
+    assert prepare(project, *more, version="0.1.0") == 1, "it is not the newest"
+    who = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
+    for words in (
+        ["init", "-q"],
+        [*who, "commit", "-q", "--allow-empty", "-m", "One."],
+        ["tag", "--no-sign", "v0.2.0"],
+    ):
+        subprocess.run(["git", "-C", str(project), *words], check=True)
+    assert prepare(project, *more) == 1
+    assert "already has a section 0.2.0, which is released" in capsys.readouterr().err
+    assert (project / "CHANGELOG.md").read_bytes() == before
+    assert prepare(project, *more, version="0.3.0") == 0
+
+
 def test_the_first_release_needs_no_older_one(project):
     (project / "CHANGELOG.md").write_text("# Changelog\n")
     assert prepare(project, version="0.1.0") == 0
@@ -93,7 +128,7 @@ def test_the_first_release_needs_no_older_one(project):
     [
         ("7.nonsense.md", "0.2.0", "7.nonsense.md"),
         ("", "two", "is no version"),
-        ("", "0.1.0", "already has a section 0.1.0"),
+        ("", "0.0.9", "already has a section 0.0.9"),
         ("none", "0.2.0", "holds no note"),
     ],
 )

@@ -10,6 +10,9 @@ import click
 
 FILES = Path(__file__).parents[1] / "demo_files"
 PROMPT = "How did our regions do in the first quarter? Is anything wrong?"
+REFUSED = """
+The report was not written: the answer to its question was no. Without a terminal, nobody can be asked.
+"""
 NEXT = """
 The demo worked on a copy, which is deleted now; its session cannot be resumed. Next:
   forge init helper && cd helper     start a project of your own
@@ -38,5 +41,6 @@ def command() -> int:
         model, policy = f"scripted:{FILES / 'conversation.yaml'}", str(FILES / "rules")
         given = ["--model", model, "--policy", policy, "--workspace", folder]
         code = run.main([PROMPT, *given], prog_name="forge run", standalone_mode=False)
-    click.echo(NEXT, nl=False)
+        is_written = Path(folder, ".forge/files/first-quarter.md").exists()
+    click.echo(NEXT if is_written else REFUSED + NEXT, nl=False)
     return int(code or 0)

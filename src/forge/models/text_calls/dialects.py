@@ -186,6 +186,14 @@ def _read_object(text: str, at: int) -> tuple[Any, int] | None:
     return value, end
 
 
+def _read_odd_ending(text: str, at: int) -> tuple[Any, int] | None:
+    """Reads `[{…}}`, a list of one whole object that small models close with the wrong brackets."""
+    if text[at : at + 1] != "[" or (read := _read_object(text, at + 1)) is None:
+        return None
+    after = text[read[1] :].strip()
+    return ([read[0]], len(text)) if after and not after.strip("]}") else None
+
+
 # --- Python
 
 
@@ -329,7 +337,7 @@ def _read_mistral(text: str, opening: re.Match[str], tools: Tools) -> FoundForm 
     """`[TOOL_CALLS] [{…}, {…}]`, or `[TOOL_CALLS]name[ARGS]{…}`, also several of them."""
     at, calls = _skip(text, opening.end()), list[Written]()
     if text[at : at + 1] in ("[", "{"):
-        read = _read_object(text, at)
+        read = _read_object(text, at) or _read_odd_ending(text, at)
         found = _calls_of(read[0]) if read is not None else []
         if read is None:
             return FoundForm([Written("", text[at:], CUT)], len(text), is_open=True)
