@@ -59,6 +59,7 @@ HOSTILE = [
 
 hits: Counter[str] = Counter()  # connections, by the address they came to
 questions: Counter[str] = Counter()  # for the IPv4 address of a name
+silent: Counter[str] = Counter()  # questions about a name that get no answer, before others do
 named: list[str | None] = []  # in TLS
 hosts: list[str] = []  # in Host headers
 redirect_to = ""
@@ -77,6 +78,9 @@ class NameServer(asyncio.DatagramProtocol):
             at += data[at] + 1
         kind = int.from_bytes(data[at + 1 : at + 3], "big")
         name, version = ".".join(labels), {1: 4, 28: 6}.get(kind, 0)
+        if silent[name]:
+            silent[name] -= 1
+            return
         answers = NAMES.get(name, [])
         found = (
             [ipaddress.ip_address(one) for one in answers[min(questions[name], len(answers) - 1)]] if answers else []

@@ -20,6 +20,7 @@ from forge.core.errors import Waiting
 from forge.core.executor import ToolExecutor
 from forge.core.registry import ToolRegistry
 from forge.core.secrets import Secrets
+from forge.network import connections
 from forge.network.program_secrets import ProgramSecret
 from forge.permissions.gate import JoinedGate, PolicyGate
 from forge.permissions.questions import Policy
@@ -29,7 +30,8 @@ from tests.network import inside_namespace as world
 from tests.network.authority import Authority
 
 SECRET = "a-value-that-no-program-may-see-0123456789"
-HOSTS = {name: [[world.PUBLIC]] for name in ("allowed.test", "asked.test", "refused.test", "secret.test", "other.test")}
+PUBLIC_NAMES = ("allowed", "asked", "refused", "secret", "other", "late", "never")
+HOSTS = {f"{name}.test": [[world.PUBLIC]] for name in PUBLIC_NAMES}
 HOSTS |= {"denied.test": [[world.OTHER]], "inside.test": [["10.0.0.1"]], "mixed.test": [[world.PUBLIC, "10.0.0.1"]]}
 RULES = (
     "allow execute",
@@ -320,6 +322,11 @@ async def scenarios(folder: Path) -> None:
     await plain.run("leads outside and inside", f"{curl} https://mixed.test/a")
     await plain.run("ways around", "python3 ways.py")
     await plain.run_at_once("many", [f"{curl} --max-time 200 https://allowed.test/{number}" for number in range(50)])
+    late = Bench(workspace, Egress(), ("allow execute", "allow network late.test", "allow network never.test"))
+    world.silent.update({"late.test": 4, "never.test": 1_000})  # two of each try
+    await late.run("late name", f"{curl} https://late.test/a")
+    connections.LATE_NAME = 1.5
+    await late.run("no name", f"{curl} https://never.test/a")
     await plain.run(
         "background", f"{curl} https://allowed.test/a; {curl} https://denied.test/a; echo end", background=True
     )

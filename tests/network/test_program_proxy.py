@@ -156,6 +156,14 @@ def test_fifty_sandboxes_at_once_are_all_served(came):
     assert [one.split()[:2] for one in came["many"]["said"]] == [["GET", f"/{number}"] for number in range(50)]
 
 
+def test_a_name_is_resolved_again_while_no_name_server_answers(came):
+    assert came["late name"]["output"].startswith("GET /a")
+    assert came["late name"]["hits"] == {f"{PUBLIC}:443": 1}
+    assert "refused" not in came["late name"]["network"][0]
+    assert came["no name"]["hits"] == {}
+    assert "the name never.test cannot be resolved at the moment" in came["no name"]["told"]
+
+
 def test_a_background_job_is_held_to_the_rules_and_its_hosts_are_told(came):
     found = came["background"]
     assert "end" in found["told"]

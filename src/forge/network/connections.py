@@ -31,6 +31,7 @@ from forge.network.egress import Egress
 HEAD_START = 0.25  # seconds before the next address is tried as well
 LONGEST_PROXY_HEAD = 64 * 1024  # bytes of a proxy's answer to CONNECT
 PROXY_PORT = 3128  # of a proxy whose URL has none
+LATE_NAME = 10.0  # seconds in which a program's name is resolved again, if no name server answers
 MOST_TRIED = 8  # of the addresses of a name; all are judged
 
 
@@ -136,7 +137,7 @@ async def connect(url: Url, egress: Egress) -> socket.socket:
     egress.judge(url, proxied=bool(proxy))
     if proxy:
         return await _connect_through(proxy, url)
-    found = [url.address] if url.address is not None else await resolve(url.host, url.port)
+    found = [url.address] if url.address is not None else await _resolve_patiently(url.host, url.port)
     problem = OSError("it has no address")
     for address in egress.judge_addresses(url, found)[:MOST_TRIED]:
         try:
@@ -146,6 +147,22 @@ async def connect(url: Url, egress: Egress) -> socket.socket:
         except OSError as error:
             problem = error
     raise problem
+
+
+async def _resolve_patiently(name: str, port: int) -> list[Address]:
+    """Resolves a name, again while no name server answers: of fifty programs that start at once on a busy machine, some
+    would be refused. Raises `ToolError`.
+    """
+    clock = asyncio.get_running_loop().time
+    until, pause = clock() + LATE_NAME, 0.1
+    while True:
+        try:
+            return await resolve(name, port)
+        except ToolError as error:
+            if not error.passing or clock() + pause > until:
+                raise
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, 1.0)
 
 
 async def start_tls(connected: socket.socket, host: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
