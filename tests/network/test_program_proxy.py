@@ -723,6 +723,30 @@ async def test_ten_thousand_connections_leave_nothing_behind():
             assert files_after <= files + 8
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1_200)
+def test_ten_thousand_connections_whose_tls_is_ended_leave_nothing_behind(tmp_path):
+    if not is_installed("secrets"):
+        pytest.skip("NOT TESTED: needs the extra secrets")
+    authority = make_authority(tmp_path)
+    trusted = {"FORGE_TRUST_ENV": "1", "SSL_CERT_FILE": str(authority.file)}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.network.ended_connections", str(tmp_path), "1000", "10000"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(Path(forge.__file__).parents[1]), **trusted},
+        capture_output=True,
+        text=True,
+        timeout=1_100,
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    first, last = said["measured"]
+    assert said["connections"] == 11_000
+    assert last["kib"] - first["kib"] < 8 * 1024
+    assert last["files"] <= first["files"] + 8
+    assert last["tasks"] <= 3  # it serves, and accepts in two tasks
+
+
 @pytest.mark.parametrize(
     "head",
     [

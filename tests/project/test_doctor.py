@@ -278,6 +278,16 @@ def test_variables_of_channels_and_secrets_are_missed(looked, monkeypatch):
     assert "very-secret" not in repr(found)
 
 
+def test_the_file_of_a_secret_that_programs_can_read_is_named(looked, tmp_path, tmp_path_factory):
+    inside, outside = tmp_path / "token", tmp_path_factory.mktemp("outside") / "token"
+    for path in (inside, outside):
+        path.write_text("the value of a file")
+        path.chmod(0o600)
+        found = looked(f"sandbox: off\nsecrets: [{{name: A_TOKEN, file: {path}, for: [api.example.com]}}]\n")
+        assert ("secret file" in found) == (path == inside)
+        assert path == outside or "only bubblewrap hides it" in found["secret file"].detail
+
+
 def test_secrets_of_programs_need_bubblewrap(looked, monkeypatch):
     monkeypatch.setenv("A_TOKEN", "a-value-of-some-length")
     secrets = "secrets: [{name: A_TOKEN, for: [api.example.com]}]\n"

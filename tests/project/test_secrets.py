@@ -12,6 +12,8 @@ import pytest
 
 from forge import Agent, load_project
 from forge.core.errors import ToolError
+from forge.core.extras import find_missing
+from forge.process.sandbox import Tier, problem
 from forge.project.assemble.secrets import project_secrets
 from forge.project.config import Configuration
 from tests.mcp.client.test_connection_http import ByHand, answered
@@ -125,3 +127,55 @@ async def test_a_value_that_a_server_does_not_accept_is_read_once_more(tmp_path,
         assert (await agent.call(tool, arguments)).is_error == (tool == "far__look")  # an API's answer is a result
         assert servers.tokens[path][-1] == "the second token"
         assert (tmp_path / "asked").read_text() == "\n" * 3
+
+
+@asynccontextmanager
+async def with_files(folder: Path, **settings: Any) -> AsyncIterator[Agent]:
+    """An agent whose workspace has the file of a secret for a host, and one that is only masked."""
+    for name in ("deep/token", "masked"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(f"the value of {name}\n")
+        (folder / name).chmod(0o600)
+    secrets = [{"name": "A_TOKEN", "file": "deep/token", "for": ["api.example.com"]}, {"file": "masked"}]
+    written = {"permissions": {"rules": ["allow *"]}, "secrets": secrets, **settings}
+    (folder / "forge.yaml").write_text(json.dumps(written))
+    async with load_project(folder, config=folder / "forge.yaml").agent(with_model=False) as agent:
+        yield agent
+
+
+in_bubblewrap = pytest.mark.skipif(bool(problem(Tier.BUBBLEWRAP)), reason="only bubblewrap hides single files")
+
+
+@in_bubblewrap
+@pytest.mark.skipif(bool(find_missing("secrets")), reason="needs the extra secrets")
+async def test_no_program_reads_the_file_of_a_secret_that_stays_outside(tmp_path):
+    async with with_files(tmp_path) as agent:
+        for line in ("wc -c < deep/token", "cp deep/token x && wc -c x", "ln deep/token x", "mv deep elsewhere"):
+            done = await agent.call("bash", {"command": line})
+            assert done.is_error or done.data["exit_code"] != 0, line
+        assert (tmp_path / "deep/token").read_text() == "the value of deep/token\n"
+        assert "20" in (await agent.call("bash", {"command": "wc -c < masked"})).for_llm  # programs may need it
+        assert (await agent.call("bash", {"command": "echo more > deep/other"})).data["exit_code"] == 0
+
+
+@in_bubblewrap
+@pytest.mark.skipif(bool(find_missing("secrets")), reason="needs the extra secrets")
+async def test_a_trial_does_not_read_it_either(tmp_path):
+    async with with_files(tmp_path, permissions={"rules": ["allow read", "allow write"]}) as agent:
+        result = await agent.call("bash", {"command": "wc -c < deep/token; wc -c < masked; echo new > made"})
+        assert "trial" in result.data["sandbox"]
+        assert (tmp_path / "made").exists()
+        assert "20" in result.data["output"]
+        assert "24" not in result.data["output"]
+
+
+async def test_tools_read_and_write_it_only_where_a_rule_names_it(tmp_path):
+    for rules, fails in ((["allow *"], True), (["allow *", "allow read deep/token", "allow write deep/token"], False)):
+        (tmp_path / "forge.yaml").unlink(missing_ok=True)
+        async with with_files(tmp_path, permissions={"rules": rules}) as agent:
+            read = await agent.call("file_read", {"path": "deep/token"})
+            assert read.is_error == fails
+            assert ("never hold" in read.for_llm) == fails
+            written = await agent.call("file_write", {"path": "deep/token", "content": "another value of it"})
+            assert ("never hold" in written.for_llm) == fails
+            assert not (await agent.call("file_read", {"path": "masked"})).is_error

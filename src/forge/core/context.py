@@ -149,6 +149,8 @@ class Scope(_HeldDirectories):
         writes: False: no file may be changed.
         skills: folders of skills, which are protected; relative ones belong to the workspace.
         protected: files and folders of the workspace that are written only where a rule names them.
+        hidden: files with secrets that stay outside of programs: none in bubblewrap can read them, and tools read them
+            only where a rule names them.
         programs: what programs in a sandbox may use.
         deps: the run's dependencies, `ctx.deps` in tools.
         client: who made the call from outside, `ctx.client` in tools. A server sets it.
@@ -172,6 +174,7 @@ class Scope(_HeldDirectories):
     writes: bool = True
     skills: tuple[str, ...] = ("skills",)
     protected: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
     programs: ProgramLimits = ProgramLimits()  # noqa: RUF009 - it cannot be changed
     deps: Any = field(default=None, compare=False, repr=False)
     client: CallClient | None = field(default=None, compare=False, repr=False)

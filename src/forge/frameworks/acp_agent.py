@@ -83,6 +83,7 @@ class AcpAgent:
             placeholders of the secrets.
         workspace: the program's own access to the workspace, beside what it asks for: `none`, `read` or `write`.
         roots: further directories of the program, read-only unless given as a writable `Root`.
+        hidden: files that the program cannot read in bubblewrap, wherever they are.
         memory: MiB of memory that each process of the program may write to.
 
     Example:
@@ -101,6 +102,7 @@ class AcpAgent:
     placeholders: Mapping[str, str] = field(default_factory=dict, repr=False)
     workspace: Literal["write", "read", "none"] = "none"
     roots: Sequence[Root] = ()
+    hidden: Sequence[Path | str] = ()
     memory: int = MEMORY
 
     def __post_init__(self) -> None:
@@ -189,6 +191,8 @@ class AcpAgent:
             workspace=directory,
             writable=tuple(root.path for root in self.roots if root.writable),
             readable=(*only_read, *([directory] if self.workspace == "read" else [])),
+            protected=tuple(map(Path, self.hidden)),
+            masked=tuple(map(Path, self.hidden)),
             network=self.network,
             home=Path(self.env["HOME"]) if "HOME" in self.env else None,
         )

@@ -554,20 +554,34 @@ ARTEFACTS = ".forge/files"  # what `file_create` makes is no state of Forge's
 
 _HOOK = "a Git hook (core.hooksPath)"
 _DECLARED = "a part of a hook of this project"
+_KEPT_OUTSIDE = "the file of a secret that programs never hold"
 _STATE, _CONFIGURATION, _SKILL = "Forge's own state", "Forge's configuration", "a skill, with its guardrails,"
 
 
 def protect(ruling: Ruling, permission: Permission | None, target: str, scope: Scope) -> Ruling:
     """Returns the ruling, or a deny where the target is protected and the deciding rule does not name it."""
-    if permission is not Permission.WRITE or ruling.decision is Decision.DENY or not target:
+    if permission not in (Permission.WRITE, Permission.READ) or ruling.decision is Decision.DENY or not target:
         return ruling
-    found = find_protection(target, scope)
+    reads = permission is Permission.READ
+    found = find_secret_file(target, scope) or (None if reads else find_protection(target, scope))
     if found is None:
         return ruling
     name, what = found
     if ruling.decision is Decision.ALLOW and name in ruling.rule:
         return ruling
-    return Ruling(Decision.DENY, f"its protection: {what} may be written only where a rule names it", rule="")
+    done = "read" if reads else "written"
+    return Ruling(Decision.DENY, f"its protection: {what} may be {done} only where a rule names it", rule="")
+
+
+def find_secret_file(target: str, scope: Scope) -> tuple[str, str] | None:
+    """Returns the name of the hidden file that a path leads to, and its kind; None if it leads to none."""
+    if not scope.hidden or isinstance(target, Opaque) or len(target) > paths.LONGEST_PATH or "\0" in target:
+        return None
+    around = paths.roots(str(scope.workspace))
+    for path in paths.spellings(target, around[0]):
+        if found := _find_declared(paths.fold(path), scope.hidden, around):
+            return os.path.basename(found), _KEPT_OUTSIDE
+    return None
 
 
 def find_protection(target: str, scope: Scope) -> tuple[str, str] | None:
@@ -581,9 +595,10 @@ def find_protection(target: str, scope: Scope) -> tuple[str, str] | None:
             found := _find_protected(names)
             or _find_skill(paths.fold(path), scope, around)
             or _find_hook(paths.fold(path), scope)
-            or _find_declared(paths.fold(path), scope, around)
         ):
             return found
+        if name := _find_declared(paths.fold(path), scope.protected, around):
+            return name, _DECLARED
     return None
 
 
@@ -600,13 +615,13 @@ def _find_hook(path: str, scope: Scope) -> tuple[str, str] | None:
     return None
 
 
-def _find_declared(path: str, scope: Scope, around: tuple[str, ...]) -> tuple[str, str] | None:
-    """Finds what the scope declares as protected, such as the file of a hook's command."""
-    for name in scope.protected:
+def _find_declared(path: str, declared: Iterable[str], around: tuple[str, ...]) -> str:
+    """Returns the file or folder, of those that a scope declares, which a path leads to; "" for none."""
+    for name in declared:
         for root in (paths.fold(one).rstrip("/") for start in around for one in paths.spellings(name, start)):
             if path == root or path.startswith(f"{root}/"):
-                return name, _DECLARED
-    return None
+                return name
+    return ""
 
 
 def _find_skill(path: str, scope: Scope, around: tuple[str, ...]) -> tuple[str, str] | None:

@@ -321,6 +321,15 @@ async def test_what_a_call_without_a_result_reached_is_told_with_the_next_one():
     assert hosts.end(hosts.begin(), has_result=True) == []
 
 
+@pytest.mark.skipif(bool(problem(Tier.BUBBLEWRAP)), reason="only bubblewrap hides single files")
+async def test_a_hidden_file_of_its_directory_cannot_be_read(home):
+    for name in ("token", "other"):
+        (home / name).write_text("a value")
+    async with tries(home, sandbox="required", hidden=[home / "token"]) as attempt:
+        assert await attempt(reading(home / "token")) == "PermissionError"
+        assert await attempt(reading(home / "other")) == "a value"
+
+
 @confined
 async def test_only_named_variables_arrive_and_the_home_directory_is_empty(home, monkeypatch):
     monkeypatch.setenv("FORGE_TEST_SECRET", "not for servers")

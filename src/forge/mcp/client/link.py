@@ -173,6 +173,7 @@ class Stdio:
             placeholders of the secrets.
         workspace: the program's access to its working directory: `write`, `read` or `none`.
         roots: further directories of the program, read-only unless given as a writable `Root`.
+        hidden: files that the program cannot read in bubblewrap, wherever they are.
         memory: MiB of memory that each process of the program may write to.
         integrity: the digest of an installation that `forge mcp add` pinned.
         connect_timeout: the seconds that starting it and the handshake may take.
@@ -196,6 +197,7 @@ class Stdio:
     placeholders: Mapping[str, str] = field(default_factory=dict, repr=False)
     workspace: Access = "write"
     roots: Collection[Root | Path | str] = ()
+    hidden: Sequence[Path | str] = ()
     memory: int = MEMORY
     integrity: str = ""
     connect_timeout: float = CONNECT_TIMEOUT

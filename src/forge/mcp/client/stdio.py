@@ -355,6 +355,8 @@ def _confine(server: Stdio, directory: Path, installed: tuple[Path, ...], home: 
         workspace=directory,
         writable=tuple(root.path for root in server.mounted if root.writable),
         readable=(*only_read, *installed, *([directory] if server.workspace == "read" else [])),
+        protected=tuple(map(Path, server.hidden)),
+        masked=tuple(map(Path, server.hidden)),
         network=server.network,
         home=Path(home) if home else None,
     )

@@ -304,7 +304,7 @@ def _mounts(confinement: Confinement, roots: Roots, env: Mapping[str, str]) -> l
         words += ["--symlink", roots.workspace, spelled]
     if git_settings(roots.workspace):
         words += ["--file", str(_GIT), GIT_SETTINGS]
-    for real in dict.fromkeys(map(os.path.realpath, confinement.hidden)):
+    for real in dict.fromkeys(map(os.path.realpath, (*confinement.hidden, *confinement.masked))):
         words += _hide(real) if is_inside_any(real, shown) else []
     if not roots.contain("/dev"):
         words += ["--remount-ro", "/dev"]

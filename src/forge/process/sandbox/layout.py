@@ -98,6 +98,7 @@ class Confinement:
     home: Path | None = None  # the value of HOME; without it a private and empty directory
     read_only: bool = False  # nothing can be changed, and there is no network, whatever the other fields say
     hidden: tuple[Path, ...] = ()  # cannot be read, wherever it is
+    masked: tuple[Path, ...] = ()  # the same, where the sandbox can hide single files
     sandbox: str | bool = "auto"  # the wanted one
     limits: ProgramLimits = ProgramLimits()  # noqa: RUF009 - it cannot be changed
     layers: tuple[LayerMount, ...] = ()  # over the writable folders: the program's changes stay in them
@@ -127,7 +128,7 @@ def confinement_of(
     """Returns the confinement of every program that a tool, a script or a skill starts.
 
     It covers the workspace, the declared roots, and for reading `also`, such as a script's own folder. The skills
-    of the scope, and what it declares as protected, are read-only.
+    of the scope, and what it declares as protected, are read-only; what it declares as hidden is masked.
     """
     workspace = paths.workspace
     beside = [root for root in paths.roots if root.path != workspace]
@@ -143,7 +144,8 @@ def confinement_of(
             if top != SKILLS
             for folder, name in find_skill_files(str(workspace), top)
         )
-        + tuple(Path(workspace, name) for name in scope.protected),
+        + tuple(Path(workspace, name) for name in (*scope.protected, *scope.hidden)),
+        masked=tuple(Path(workspace, name) for name in scope.hidden),
         network=network is True,
         proxy=None if isinstance(network, bool) else network,
         home=home,

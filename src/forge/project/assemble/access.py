@@ -50,11 +50,17 @@ def project_scope(requested: str | None, configuration: Configuration, session: 
         session_id=session,
         workspace=workspace,
         protected=protected,
+        hidden=list_secret_files(configuration),
         roots=tuple(roots),
         writes=configuration.writes,
         programs=configuration.programs.limits,
         skills=tuple(dict.fromkeys(("skills", *(configuration.skills.paths if configuration.skills else ())))),
     )
+
+
+def list_secret_files(configuration: Configuration) -> tuple[str, ...]:
+    """Returns the files with secrets that stay outside of programs."""
+    return tuple(os.path.abspath(one.file) for one in configuration.secret_entries if one.file and one.hosts)
 
 
 def workspace_root(

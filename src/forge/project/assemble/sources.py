@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
@@ -16,7 +16,13 @@ from forge.core.registry import ToolRegistry, ToolSource, mount_source, problems
 from forge.core.tool import Tool
 from forge.mcp.client.mcp_call import McpCall, McpResource
 from forge.openapi.openapi_call import OpenapiCall
-from forge.project.assemble.access import ProjectFlags, project_egress, project_policy, workspace_root
+from forge.project.assemble.access import (
+    ProjectFlags,
+    list_secret_files,
+    project_egress,
+    project_policy,
+    workspace_root,
+)
 from forge.project.assemble.choose_tools import (
     MADE_FOR_PROJECTS,
     apply_settings,
@@ -267,6 +273,7 @@ class ProgramAccess(TypedDict):
     egress: Egress | None
     workspace: Access
     roots: list[Root]
+    hidden: Sequence[str]
     memory: int
 
 
@@ -283,6 +290,7 @@ def program_access(configuration: Configuration, entry: McpEntry | AcpEntry) -> 
         egress=egress,
         workspace="read" if entry.workspace == "write" and not configuration.writes else entry.workspace,
         roots=[Root(one.path, writable=one.writable and configuration.writes) for one in entry.program_roots],
+        hidden=list_secret_files(configuration),
         memory=entry.memory,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,8 @@ from forge.memory.memory import Memory
 from forge.memory.tools import memory_tools
 from forge.permissions.rules import PolicyError
 from forge.process.sandbox import Tier, problem
-from forge.project.assemble.access import project_egress, project_policy
+from forge.process.sandbox.layout import is_inside_any
+from forge.project.assemble.access import list_secret_files, project_egress, project_policy, workspace_root
 from forge.project.assemble.agents import add_task
 from forge.project.assemble.choose_tools import check_names
 from forge.project.assemble.knowledge import DIRECTORY, active_skills
@@ -150,6 +152,16 @@ def _secrets(configuration: Configuration) -> Iterator[Finding]:
     if any(one.hosts for one in configuration.secret_entries) and (why := _explain_no_proxy(configuration)):
         fix = "Programs run without these secrets until bubblewrap can be used: `forge doctor --verbose` says how."
         yield Finding("secrets", "broken", f"programs cannot use them: {why}", fix)
+        for path in list_secret_files(configuration):
+            if is_inside_any(os.path.realpath(path), _shown_folders(configuration)):
+                fix = f"Move it to where programs see nothing: mv {shlex.quote(path)} ~/.secrets/"
+                yield Finding("secret file", "warning", f"programs can read {path}: only bubblewrap hides it", fix)
+
+
+def _shown_folders(configuration: Configuration) -> tuple[str, ...]:
+    """Returns the folders that programs see."""
+    found = (workspace_root(None, configuration.root), *(one.path for one in configuration.roots))
+    return tuple(map(os.path.realpath, found))
 
 
 def _explain_no_proxy(configuration: Configuration) -> str:
