@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from base64 import b64decode
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
@@ -29,18 +28,23 @@ from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.events import Event, ToolFinished
 from forge.core.execution.threads import in_thread
 from forge.core.messages import InnerCall, Message, unanswered_calls
-from forge.core.plain_values import brief, plain, sendable
+from forge.core.plain_values import plain, sendable
 from forge.core.provider import name_model
-from forge.core.result import Attachment, recognise_file
 from forge.doors.agui_events import (
-    CLIENT_ID,
     Translation,
     client_ids,
     custom,
     make_interrupt,
-    read_answer,
     snapshot,
     usage_of,
+)
+from forge.doors.agui_input import (
+    PREFIX,
+    check_ids,
+    explain_invalid,
+    find_ignored,
+    make_prompt,
+    read_answers,
 )
 from forge.network.asgi import read_body, send_until_disconnect
 from forge.network.request_guard import RequestGuard
@@ -64,10 +68,7 @@ MOST_BYTES = 8 * 1024 * 1024  # characters of them, about
 BEAT = 15.0  # seconds between two signs of life
 PATIENCE = 30.0  # seconds that a reader may take for a piece: then it is gone
 CLOSING = 5.0  # seconds for runs to end when the server does
-LONGEST_ID = 200
 QUESTIONS = "agui questions"  # the key in a session's `meta` of what a person is asked
-PREFIX = "agui-"  # of the sessions of threads: a front end names no session of the terminal
-BY = "front end"
 
 NameSession = Callable[["Request", str], str]
 
@@ -277,10 +278,10 @@ class AguiApp:
             return
         try:
             given = agui.RunAgentInput.model_validate_json(body)
-            _check_ids(given)
+            check_ids(given)
             name = self._name_session(scope, given.thread_id)
         except (ValidationError, ToolError, RecursionError) as error:
-            problem = error.message if isinstance(error, ToolError) else _explain(error)
+            problem = error.message if isinstance(error, ToolError) else explain_invalid(error)
             await _refuse(send, 422, f"reading a RunAgentInput: {problem}", "Send what AG-UI 1.0 describes.")
             return
         await self._stream(given, name, receive, send)
@@ -311,7 +312,7 @@ class AguiApp:
         yield agui.RunStartedEvent(
             thread_id=given.thread_id, run_id=given.run_id, protocol_version=agui.PROTOCOL_VERSION
         )
-        if ignored := _find_ignored(given):
+        if ignored := find_ignored(given):
             yield custom("ignored", ignored)
         try:
             await self._open()
@@ -343,10 +344,10 @@ class AguiApp:
     async def _begin(self, thread: _Thread, given: agui.RunAgentInput) -> AsyncGenerator[agui.BaseEvent | None, None]:
         """Starts a run of a thread that has none here, or shows what is stored of it."""
         messages, asked = await in_thread(lambda: self._read(thread.name))
-        prompt = _make_prompt(given.messages, {id for one in messages for id in client_ids(one)})
+        prompt = make_prompt(given.messages, {id for one in messages for id in client_ids(one)})
         questions = {one.id: one for one, _ in asked}
         if given.resume:
-            answers = _read_answers(questions, given.resume)
+            answers = read_answers(questions, given.resume)
             says_no = all(answer.kind == "no" for answer in answers.values())
             if prompt is not None and not says_no:
                 message = "continuing a thread: it got an answer to a question and a new message at once"
@@ -373,13 +374,13 @@ class AguiApp:
             if thread.conversation is not None
             else (await in_thread(lambda: self._read(thread.name)))[0]
         )
-        prompt = _make_prompt(given.messages, known | {id for one in messages for id in client_ids(one)})
+        prompt = make_prompt(given.messages, known | {id for one in messages for id in client_ids(one)})
         questions = {id: one.interrupt for id, one in thread.questions.items()}
         if given.resume:
             if thread.reader is not None and not questions:
                 message = "answering a question: the thread has none, and its run is in progress"
                 raise ToolError(message, ErrorKind.NOT_FOUND, "Wait for the end of the run.")
-            answers = _read_answers(questions, given.resume)
+            answers = read_answers(questions, given.resume)
             if prompt is not None:
                 self._say(thread, prompt)
             await in_thread(lambda: self._keep(thread.name, []))
@@ -684,105 +685,6 @@ def _interrupted(asked: Iterable[agui.Interrupt]) -> agui.RunFinishedInterruptOu
 def _unanswered(questions: Mapping[str, agui.Interrupt]) -> ToolError:
     message = f"sending a message: the thread waits for answers to {len(questions)} question(s)"
     return ToolError(message, ErrorKind.USER, "Answer or cancel them first, with `resume`.")
-
-
-def _read_answers(questions: Mapping[str, agui.Interrupt], entries: Sequence[agui.ResumeEntry]) -> dict[str, Answer]:
-    """Returns the answers to all open questions. Raises `ToolError`; then every question is still open."""
-    answers: dict[str, Answer] = {}
-    for entry in entries:
-        question = questions.get(entry.interrupt_id)
-        if question is None:
-            if entry.status == "cancelled":
-                continue
-            message = f"answering the question {brief(entry.interrupt_id)}: it is not asked, or not any more"
-            raise ToolError(message, ErrorKind.NOT_FOUND, "Load the thread: it has the questions that are open.")
-        answer = read_answer(question, entry, BY)
-        if answer is None:
-            message = f"answering the question {brief(entry.interrupt_id)}: the payload does not fit its responseSchema"
-            raise ToolError(message, ErrorKind.VALIDATION, 'Send {"decision": "once"} or {"decision": "no"}.')
-        answers[entry.interrupt_id] = answer
-    if missing := [id for id in questions if id not in answers]:
-        message = f"answering the questions of a thread: {brief(missing[0])} has no answer"
-        raise ToolError(message, ErrorKind.USER, "Send an entry of `resume` for each open interrupt.")
-    return answers
-
-
-# What a front end sends.
-
-
-def _find_ignored(given: agui.RunAgentInput) -> dict[str, str]:
-    """Returns what the request has that is not used, with the reason. (Clients send back the state that they got.)"""
-    ignored = {}
-    if given.tools:
-        ignored["tools"] = "the agent has the tools of its project; tools of a page are refused"
-    if given.context:
-        ignored["context"] = "text for the model belongs into a message"
-    if given.forwarded_props not in (None, {}, "", []):
-        ignored["forwardedProps"] = "there are none"
-    if any(one.role in ("system", "developer") for one in given.messages):
-        ignored["messages"] = "instructions are the project's; system and developer messages are not used"
-    return ignored
-
-
-def _check_ids(given: agui.RunAgentInput) -> None:
-    for name, id in (("threadId", given.thread_id), ("runId", given.run_id)):
-        if not id.strip() or len(id) > LONGEST_ID - len(PREFIX) or not id.isprintable():
-            words = f"1 to {LONGEST_ID - len(PREFIX)} printable characters"
-            raise ToolError(f"{name} must have {words}", ErrorKind.VALIDATION)
-
-
-def _make_prompt(messages: Sequence[Any], known: Collection[str]) -> Message | None:
-    """Returns the new messages of the person, at the end of the list, as one prompt. Nothing before them is read."""
-    new: list[agui.UserMessage] = []
-    for one in reversed(messages):
-        if isinstance(one, agui.ActivityMessage | agui.ReasoningMessage):
-            continue
-        if not isinstance(one, agui.UserMessage) or one.id in known:
-            break
-        if not one.id or len(one.id) > LONGEST_ID:
-            message = f"reading a message: its id has {len(one.id)} characters"
-            raise ToolError(message, ErrorKind.VALIDATION, f"Use 1 to {LONGEST_ID}.")
-        new.insert(0, one)
-    if not new:
-        return None
-    texts: list[str] = []
-    files: list[Attachment] = []
-    for said in new:
-        for part in [agui.TextPart(text=said.content)] if isinstance(said.content, str) else said.content:
-            if isinstance(part, agui.TextPart):
-                texts.append(part.text)
-            else:
-                files.append(_read_file(part))
-    text = "\n\n".join(filter(str.strip, texts))
-    if not text and not files:
-        raise ToolError("reading a message: it is empty", ErrorKind.VALIDATION, "Send a text that says something.")
-    return Message("user", text, attachments=tuple(files), extra={CLIENT_ID: [one.id for one in new]})
-
-
-_KINDS = {"image": "image/*", "audio": "audio/*", "document": "application/*"}
-
-
-def _read_file(part: Any) -> Attachment:
-    """Returns a file of a message, of the kind that its bytes have. Raises `ToolError`."""
-    kind = _KINDS.get(part.type)
-    if kind is None or not isinstance(part.source, agui.DataSource):
-        message = f"reading a message: a part of the type {part.type} from a {part.source.type} is not taken"
-        raise ToolError(message, ErrorKind.VALIDATION, "Send an image, a sound or a document as base64 data.")
-    try:
-        data = b64decode(part.source.value, validate=True)
-    except ValueError:
-        message = f"reading a message: the data of its {part.type} are not base64"
-        raise ToolError(message, ErrorKind.VALIDATION, "Send them as base64.") from None
-    return recognise_file(kind, data, "")
-
-
-def _explain(error: Exception) -> str:
-    """Returns the first thing that is wrong with a request, without its content."""
-    if not isinstance(error, ValidationError):
-        return "it is nested too deeply"
-    first = error.errors(include_url=False, include_input=False)[0]
-    where = ".".join(str(one) for one in first["loc"][:8])
-    return brief(f"{where}: {first['msg']}" if where else first["msg"])
 
 
 def _route(scope: Request) -> str:
