@@ -19,7 +19,8 @@ from forge.channels.slack import Slack
 from forge.channels.telegram import Telegram
 from forge.core.errors import ToolError
 from forge.doors import chats as chats_module
-from forge.doors.chats import Chat, find_chats, listen, read_fields
+from forge.doors.chat_questions import read_fields
+from forge.doors.chats import Chat, find_chats, listen
 from forge.doors.inbox import Inbox
 from forge.network.client import fetch
 from forge.network.egress import Egress

@@ -8,15 +8,13 @@ so that a killed process loses nothing and repeats nothing.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import logging
-import secrets
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import pairwise
 from socket import socket
@@ -24,7 +22,7 @@ from typing import Any
 
 from forge.agent.labels import FROM_FORGE, LABELS, SAID, quote_text
 from forge.agent.result import RunResult
-from forge.channels.channel import Button, Incoming, IncomingFile, Receiver, TakesRequests
+from forge.channels.channel import Incoming, IncomingFile, Receiver, TakesRequests
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import MessageReceived, RunStarted, ToolFinished
 from forge.core.execution.threads import in_thread
@@ -32,12 +30,13 @@ from forge.core.extras import check_extra
 from forge.core.messages import Message
 from forge.core.plain_values import sendable
 from forge.core.result import UNTRUSTED, Attachment, Audio, Document, Image
-from forge.core.untrusted import clean, one_line
+from forge.core.untrusted import one_line
+from forge.doors.chat_questions import ChatQuestion, SignedButtons
 from forge.doors.chat_runs import LOOK, ChatRuns, open_runs
 from forge.doors.inbox import Inbox, StoredMessage
 from forge.doors.open_session import COMMANDS, OpenSession, open_session
 from forge.network.asgi import read_body
-from forge.permissions.questions import Answer, PermissionRequest, request_text, required_names
+from forge.permissions.questions import Answer, PermissionRequest, request_text
 from forge.project.assemble.access import project_scope
 from forge.project.assemble.services import build_channel
 from forge.project.project import RunOptions, require_trust
@@ -46,7 +45,6 @@ from forge.project.runs.sessions import new_name
 from forge.workspace.reading import LARGEST_FILES
 from forge.workspace.state import NAME as STATE
 from forge.workspace.state import explain_unusable, state_directory
-from forge.workspace.state.sealing import seal
 
 ANSWER_WITHIN = 3600.0  # seconds for a person to answer a question
 IDLE = 600.0  # seconds after which the agent of a silent conversation is closed
@@ -56,7 +54,6 @@ MOST_WAITING = 50  # messages of one conversation that wait
 LONGEST_TEXT = 50_000  # characters of a message
 LONGEST_ID = 200  # characters of an id of a message, a chat or a person
 LONGEST_SHOWN = 9_000  # characters of a question in messages; a longer one is also sent as a file
-LONGEST_REASON = 4_000  # characters of a reason
 LARGEST_FILE = 10_000_000  # bytes of a file that a person sends
 LARGEST_REQUEST = 1024 * 1024  # bytes of a request of a service
 MOST_TRIES = 8  # to send an answer
@@ -250,7 +247,8 @@ class _Door:
         self.stored = stored  # None: this process does the runs itself
         self.people, self.approvers = frozenset(map(str, chat.people)), frozenset(map(str, chat.approvers))
         self.conversations: dict[str, _Conversation] = {}
-        self.questions: dict[str, _Question] = {}
+        self.questions: dict[str, ChatQuestion] = {}
+        self.buttons = SignedButtons(name, self.approvers, inbox.path)
         self._senders: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: OrderedDict[tuple[str, ...], None] = OrderedDict()
@@ -262,7 +260,7 @@ class _Door:
     async def work(self) -> None:
         """Listens until cancelled. First it does what an earlier process left."""
         try:
-            self._sign("", "")  # without a key, no question could be answered
+            self.buttons.sign("", "")  # without a key, no question could be answered
             self.inbox.forget_old()
             for chat, message in self.inbox.take_stale_questions():
                 self.start(self._close_question(chat, message, "This question is over: Forge was restarted."))
@@ -412,147 +410,21 @@ class _Door:
         except ToolError as error:  # its buttons do nothing any more
             log.info("a question in %s could not be closed: %s", self.name, error.message)
 
-    # Buttons.
-
-    def make_button(self, label: str, question: _Question, choice: str) -> Button:
-        """Returns a button that counts for this question, in this chat, until the question expires."""
-        value = f"{choice}.{question.id}.{question.expires}"
-        return Button(label, f"{value}.{self._sign(value, question.chat)}")
-
-    def _sign(self, value: str, chat: str) -> str:
-        """Signs with the key of the state's seals. The approvers belong to it: others make it another button."""
-        content = ["button", self.name, chat, value, sorted(self.approvers)]
-        return seal(self.inbox.path, json.dumps(content).encode()).partition(":")[2][:32]
-
     def _press(self, incoming: Incoming) -> None:
         """Takes the answer of a button, if Forge made it for this chat, and the person may answer."""
-        value, _, signature = incoming.button.rpartition(".")
-        choice, id, expires = [*value.split("."), "", "", ""][:3]
-        if not hmac.compare_digest(signature.encode(), self._sign(value, incoming.chat).encode()):
+        pressed = self.buttons.read(incoming.button, incoming.chat)
+        if pressed is None:
             self.note("problem", incoming, problem="a button was pressed that Forge did not make for this chat")
             return
         if incoming.person not in self.approvers:
             self.note("refused", incoming)
-            self.tell(incoming.chat, "You may not answer this question.", incoming.person, id)
+            self.tell(incoming.chat, "You may not answer this question.", incoming.person, pressed.question)
             return
-        question = self.questions.get(id)
-        if question is None or not expires.isdigit() or time.time() > int(expires):
-            self.tell(incoming.chat, "This question is over.", incoming.person, id)
+        question = self.questions.get(pressed.question)
+        if question is None or pressed.is_over:
+            self.tell(incoming.chat, "This question is over.", incoming.person, pressed.question)
             return
-        question.press(choice, incoming.person)
-
-
-@dataclass(slots=True)
-class _Question:
-    """A question to the people of a conversation, until it is over."""
-
-    door: _Door
-    chat: str
-    request: PermissionRequest
-    expires: int
-    answer: asyncio.Future[Answer]
-    id: str = field(default_factory=lambda: secrets.token_hex(6))
-    waits_for: str = ""  # the person whose next message is the reason, or the fields
-    wants: str = ""  # reason or fields
-
-    def press(self, choice: str, person: str) -> None:
-        """Takes a pressed button of a person who may answer."""
-        if choice in ("r", "f"):
-            if not self.waits_for or self.waits_for == person:
-                self.waits_for, self.wants = person, "reason" if choice == "r" else "fields"
-                words = "Write the reason as your next message here." if choice == "r" else self._explain_fields()
-                self.door.tell(self.chat, words)
-            return
-        by = f"{person} in {self.door.name}"
-        if choice in ("y", "a", "n"):
-            self.end(Answer({"y": "once", "a": "always", "n": "no"}[choice], by=by))  # type: ignore[arg-type]
-        elif choice[:1] == "c" and choice[1:].isdigit():
-            name, choices = find_choices(self.request.form)
-            if int(choice[1:]) < len(choices):
-                self.end(Answer.edit({name: choices[int(choice[1:])]}, by=by))
-
-    def take_words(self, person: str, text: str) -> bool:
-        """Takes the message that the question waits for. Returns False where it is no such message."""
-        if self.waits_for != person:
-            return False
-        by = f"{person} in {self.door.name}"
-        if self.wants == "reason":
-            self.end(Answer.no(clean(text, LONGEST_REASON), by=by))
-            return True
-        try:
-            self.end(Answer.edit(read_fields(text, self.request.form or {}), by=by))
-        except ToolError as error:
-            self.door.tell(self.chat, f"{error.message}. {error.suggestion}")
-        return True
-
-    def end(self, answer: Answer) -> None:
-        if self.door.inbox.use_question(self.id) and not self.answer.done():
-            self.answer.set_result(answer)
-
-    def _explain_fields(self) -> str:
-        fields = (self.request.form or {}).get("properties", {})
-        if len(fields) == 1:
-            return "Write the answer as your next message here."
-        return f"Write the answers as your next message here, one a line: {', '.join(f'{one}: …' for one in fields)}"
-
-    def buttons(self) -> list[Button]:
-        """Returns the answers that the question can have."""
-        request, make = self.request, self.door.make_button
-        if request.form is not None and request.editable:
-            _, choices = find_choices(request.form)
-            found = [make(one_line(str(one), 60) or "-", self, f"c{at}") for at, one in enumerate(choices)]
-            return [*(found or [make("Answer…", self, "f")]), make("Decline", self, "n")]
-        if request.result is not None:
-            return [make("Yes", self, "y"), make("No", self, "n")]
-        yes, no = ("Apply", "Discard") if request.effects is not None else ("Yes", "No")
-        always = [make("Always", self, "a")] if request.rules_to_remember else []
-        return [make(yes, self, "y"), *always, make(no, self, "n"), make(f"{no}, because…", self, "r")]
-
-    def describe(self, answer: Answer) -> str:
-        """Returns how the question ended, for everyone in the chat."""
-        kind = {"once": "yes", "always": "always", "no": "no"}[answer.kind]
-        if self.request.effects is not None:
-            kind = "applied" if answer.kind != "no" else "discarded"
-        if answer.arguments is not None:
-            kind = "answered"
-        reason = f": {one_line(answer.feedback, 300)}" if answer.feedback else ""
-        return f"{clean(request_text(self.request), 1_500)}\n→ {kind}, by {answer.by}{reason}"
-
-
-def find_choices(form: Mapping[str, Any] | None) -> tuple[str, list[Any]]:
-    """Returns the name and the values of a form's only field, if they fit on buttons."""
-    fields = (form or {}).get("properties", {})
-    if len(fields) != 1:
-        return "", []
-    name, one = next(iter(fields.items()))
-    values = one.get("enum") if one.get("type") == "string" else [True, False] if one.get("type") == "boolean" else None
-    return name, list(values) if isinstance(values, list) and len(values) <= 8 else []
-
-
-def read_fields(text: str, form: Mapping[str, Any]) -> dict[str, Any]:
-    """Reads the fields of a form from a message: the only one, lines `name: value`, or JSON. Raises `ToolError`."""
-    fields = form.get("properties", {})
-    if len(fields) == 1:
-        written = dict.fromkeys(fields, text.strip())
-    else:
-        with suppress(ValueError, RecursionError):
-            if isinstance(found := json.loads(text), dict):
-                return found
-        lines = (line.partition(":") for line in text.splitlines() if ":" in line)
-        written = {name.strip(): value.strip() for name, _, value in lines if name.strip() in fields}
-    missing = [name for name in required_names(form) if name not in written]
-    if missing or not written:
-        hint = f"Write one a line: {', '.join(f'{name}: …' for name in fields)}."
-        raise ToolError(f"these fields are missing: {', '.join(map(str, missing)) or 'all'}", ErrorKind.USER, hint)
-    return {name: _read_value(value, fields[name]) for name, value in written.items()}
-
-
-def _read_value(text: str, schema: Mapping[str, Any]) -> Any:
-    """Returns a number or a boolean where the form wants one; the check of the form judges the rest."""
-    if schema.get("type") in ("integer", "number", "boolean", "array"):
-        with suppress(ValueError, RecursionError):
-            return json.loads({"yes": "true", "no": "false"}.get(text.lower(), text.lower()))
-    return text
+        question.press(pressed.choice, incoming.person)
 
 
 class _Conversation:
@@ -883,7 +755,10 @@ class _Conversation:
         if not door.approvers:
             return Answer.no("nobody may answer questions in this chat", by="nobody")
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        question = _Question(door, self.chat, request, int(time.time() + within), answer)
+        expires = int(time.time() + within)
+        question = ChatQuestion(
+            request, self.chat, expires, answer, door.buttons, self.inbox, lambda words: door.tell(self.chat, words)
+        )
         message, ended = "", Answer.no("the question was closed without an answer", by="nobody")
         self.inbox.open_question(question.id, self.chat)
         door.questions[question.id] = question
@@ -905,7 +780,7 @@ class _Conversation:
         door.note("answered", chat=self.chat, tool=request.spec.name, answer=ended.kind, by=ended.by)
         return ended
 
-    async def _post(self, question: _Question) -> str:
+    async def _post(self, question: ChatQuestion) -> str:
         """Posts a question, all of it: as a file, too, where it is too long for messages."""
         text, channel = self._hide(request_text(question.request)), self.door.channel
         until = time.strftime("%H:%M UTC", time.gmtime(question.expires))
