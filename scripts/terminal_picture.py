@@ -79,7 +79,7 @@ PICTURES = [
         "terminal-approval",
         "The invoice total is wrong. Fix it and check.",
         INVOICE,
-        {"file_edit wants": "y", "ran as a trial": "y"},
+        {"file_edit wants": "y"},
     ),
     Picture("terminal-trial", "Prepare the release.", BUILD, {"ran as a trial": ""}, columns=80),
     Picture(
@@ -147,7 +147,8 @@ def _settle(shown: str) -> str:
     shown = re.sub(r"(?<![\d.])\d+\.\d+ s\b", "0.1 s", shown)
     shown = re.sub(r'(?<="started": ")[\d:]{8}', "03:14:07", shown)
     shown = re.sub(r"\d+(?= tokens in)", lambda found: str(round(int(found[0]), -2)), shown)
-    return re.sub(r"\n[^\n]*session \d{8}-\d{6}-[0-9a-f]{4}[^\n]*", "", shown)
+    session = r"\d{8}-\d{6}-[0-9a-f]{4}"
+    return re.sub(rf"\n[^\n]*session {session}[^\n]*(\n\s*{session})?", "", shown)
 
 
 if __name__ == "__main__":
