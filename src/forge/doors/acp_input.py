@@ -6,9 +6,7 @@ import asyncio
 import base64
 import binascii
 import json
-import os
 import re
-import select
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -35,7 +33,7 @@ from forge.core.provider import NotSetUp
 from forge.core.result import Attachment, recognise_any, recognise_file
 from forge.doors.open_session import OpenSession
 from forge.models.vendors import setup_advice
-from forge.process.running.standard_streams import InputLines, await_writable
+from forge.process.running.standard_streams import InputLines, OutputLines
 from forge.project.config.sources import McpEntry
 from forge.project.runs.sessions import session_store
 from forge.workspace.reading import read_attachments
@@ -46,7 +44,6 @@ MOST_REQUESTS = 100  # of the editor that wait for their answer
 MOST_SERVERS = 50  # MCP servers of one session
 MOST_BLOCKS = 1_000  # parts of one prompt
 UNROUTED = frozenset({"session/delete"})  # the SDK has no routes for these methods: they arrive as extensions
-ATOMIC = getattr(select, "PIPE_BUF", 512)  # bytes that a writable pipe accepts without blocking
 
 
 class LineTransport:
@@ -56,18 +53,15 @@ class LineTransport:
     """
 
     def __init__(self, given: int, taken: int) -> None:
-        self._lines, self._taken = InputLines(given, MOST_LINE), taken
+        self._lines, self._output = InputLines(given, MOST_LINE), OutputLines(taken)
         self._requests: dict[int | str | None, int] = {}  # of the editor that have no answer yet
-        self._turn = asyncio.Lock()
-        self._writing: set[asyncio.Task[None]] = set()
         self._reading: asyncio.Task[Any] | None = None
-        self._is_closed = False
 
     async def receive(self) -> dict[str, Any] | None:
         while True:
             self._reading = asyncio.current_task()
             try:
-                line = None if self._is_closed else await self._lines.next()
+                line = None if self._output.is_closed else await self._lines.next()
             finally:
                 self._reading = None
             if line is None:
@@ -110,44 +104,21 @@ class LineTransport:
         if "method" not in message and (count := self._requests.pop(message.get("id"), 0)) > 1:
             self._requests[message.get("id")] = count - 1
         line = f"{json.dumps(message, ensure_ascii=False, separators=(',', ':'))}\n".encode("utf-8", "replace")
-        writing = asyncio.create_task(self._write(line))
-        self._writing.add(writing)
-        writing.add_done_callback(self._forget)
-        await asyncio.shield(writing)  # even if cancelled: half a line would break the stream
+        await self._output.write(line)
 
     async def close(self) -> None:
         self.close_soon()
-        for one in list(self._writing):
-            one.cancel()
+        self._output.cancel()
 
     def close_soon(self) -> None:
         """Ends the connection: no message is read or written any more."""
-        self._is_closed = True
+        self._output.close()
         if self._reading is not None:
             self._reading.cancel()
 
     async def _complain(self, code: int, message: str, id_: int | str | None = None) -> None:
         with suppress(ConnectionError):
             await self.send({"jsonrpc": "2.0", "id": id_, "error": {"code": code, "message": message}})
-
-    def _forget(self, writing: asyncio.Task[None]) -> None:
-        self._writing.discard(writing)
-        if not writing.cancelled():
-            writing.exception()  # the sender received it, or is gone
-
-    async def _write(self, line: bytes) -> None:
-        view = memoryview(line)
-        async with self._turn:
-            try:
-                while view:
-                    if self._is_closed:
-                        raise ConnectionError("the connection is closed")
-                    if not select.select([], [self._taken], [], 0)[1]:
-                        await await_writable(self._taken)
-                    view = view[os.write(self._taken, view[:ATOMIC]) :]
-            except OSError as error:  # the editor is gone
-                self._is_closed = True
-                raise ConnectionError(f"writing to the editor: {error}") from None
 
 
 # Errors.

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from forge.process.running.standard_streams import await_readable
+from forge.process.running.standard_streams import await_file
 
 TASKS = "io.modelcontextprotocol/tasks"  # the extension
 INSTRUCTIONS = (
@@ -44,7 +44,7 @@ async def answer_first(
     read = b""
     while b"\n" not in read and len(read) <= LONGEST_MESSAGE:
         try:
-            await await_readable(given)
+            await await_file(given)
         except PermissionError:  # a file or the null device: the system cannot poll it
             return FirstAnswer(read)
         piece = os.read(given, LONGEST_MESSAGE)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import os
-import select
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -22,10 +19,9 @@ from mcp_types.jsonrpc import (
 )
 from pydantic import ValidationError
 
-from forge.core.execution.threads import in_thread
 from forge.mcp.server.first_answer import FirstAnswer
 from forge.mcp.server.handlers import make_server
-from forge.process.running.standard_streams import InputLines
+from forge.process.running.standard_streams import InputLines, OutputLines
 
 if TYPE_CHECKING:
     from forge.mcp.server.offer import Offer
@@ -34,7 +30,6 @@ log = logging.getLogger(__name__)
 
 NOTHING_READ = FirstAnswer()
 MAX_LINE = 8 * 1024 * 1024  # bytes of one message to us
-ATOMIC = getattr(select, "PIPE_BUF", 512)  # bytes that a writable pipe accepts without blocking
 
 
 async def serve(offer: Offer, given: int, taken: int, first: FirstAnswer = NOTHING_READ) -> None:
@@ -95,51 +90,25 @@ class StreamInput:
 
 
 class StreamOutput:
-    """Writes our messages in order. A client that does not read delays the sender, not the event loop."""
+    """Writes our messages."""
 
     def __init__(self, file: int, first: FirstAnswer = NOTHING_READ) -> None:
         """`first` was sent already: the SDK's own answer to the same request is not sent."""
-        self._file = file
+        self._lines = OutputLines(file)
         self._first: FirstAnswer | None = first if first.result is not None else None
-        self._turn = asyncio.Lock()
-        self._writing: set[asyncio.Task[None]] = set()
-        self._closed = False
 
     async def send(self, item: SessionMessage, /) -> None:
         if self._first is not None and _is_answer(item.message, self._first):
             self._first = None
             return
         line = f"{item.message.model_dump_json(by_alias=True, exclude_unset=True)}\n".encode()
-        if len(line) <= ATOMIC and not self._turn.locked() and select.select([], [self._file], [], 0)[1]:
-            self._write(line)
-            return
-        writing = asyncio.create_task(self._write_in_turn(line))
-        self._writing.add(writing)
-        writing.add_done_callback(self._forget_write)
-        await asyncio.shield(writing)  # even if cancelled: half a line would break the stream
-
-    async def _write_in_turn(self, line: bytes) -> None:
-        async with self._turn:
-            await in_thread(lambda: self._write(line))
-
-    def _write(self, line: bytes) -> None:
-        if self._closed:
-            raise anyio.ClosedResourceError
-        view = memoryview(line)
         try:
-            while view:
-                view = view[os.write(self._file, view) :]
-        except OSError:  # the client is gone
-            self._closed = True
+            await self._lines.write(line)
+        except ConnectionError:
             raise anyio.BrokenResourceError from None
 
-    def _forget_write(self, writing: asyncio.Task[None]) -> None:
-        self._writing.discard(writing)
-        if not writing.cancelled():
-            writing.exception()  # the sender received it, or is gone
-
     async def aclose(self) -> None:
-        self._closed = True
+        self._lines.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""The standard streams of a program that serves: reserved for its messages, and read line by line."""
+"""The standard streams of a program that serves: reserved for its messages, and read and written line by line."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import select
 import sys
 from collections import deque
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from forge.core.execution.threads import in_thread
 
 PIECE = 256 * 1024  # bytes read at once
+ATOMIC = getattr(select, "PIPE_BUF", 512)  # bytes that a writable pipe accepts without blocking
 
 
 @contextmanager
@@ -61,7 +63,7 @@ class InputLines:
     async def _read(self) -> bytes:
         if self._polls:
             try:
-                await await_readable(self._file)
+                await await_file(self._file)
                 return os.read(self._file, PIECE)
             except PermissionError:  # a file or the null device: the system cannot poll it
                 self._polls = False
@@ -82,28 +84,74 @@ class InputLines:
             self._size += len(part)
 
 
-async def await_readable(file: int) -> None:
-    """Waits for input. Raises `PermissionError` if the system cannot poll the file."""
+class OutputLines:
+    """Writes whole lines, in order. A client that does not read delays the sender, not the event loop."""
+
+    def __init__(self, file: int) -> None:
+        self.is_closed = False
+        self._file = file
+        self._turn = asyncio.Lock()
+        self._writing: set[asyncio.Task[None]] = set()
+
+    async def write(self, line: bytes) -> None:
+        """Writes a line, which has its end. Raises `ConnectionError` if the client is gone, or this is closed."""
+        if len(line) <= ATOMIC and not self._turn.locked() and self._takes_bytes():
+            self._write(line)
+            return
+        writing = asyncio.create_task(self._write_in_turn(line))
+        self._writing.add(writing)
+        writing.add_done_callback(self._forget)
+        await asyncio.shield(writing)  # even if cancelled: half a line would break the stream
+
+    def close(self) -> None:
+        """Ends it: nothing more is written than what is under way."""
+        self.is_closed = True
+
+    def cancel(self) -> None:
+        """Ends it at once; a line that is under way is cut."""
+        self.close()
+        for one in list(self._writing):
+            one.cancel()
+
+    async def _write_in_turn(self, line: bytes) -> None:
+        async with self._turn:
+            for start in range(0, len(line), ATOMIC):
+                if not self._takes_bytes():
+                    await await_file(self._file, to_write=True)
+                self._write(line[start : start + ATOMIC])
+
+    def _takes_bytes(self) -> bool:
+        return bool(select.select([], [self._file], [], 0)[1])
+
+    def _write(self, piece: bytes) -> None:
+        if self.is_closed:
+            raise ConnectionError("the connection is closed")
+        view = memoryview(piece)
+        try:
+            while view:
+                view = view[os.write(self._file, view) :]
+        except OSError as error:
+            self.is_closed = True
+            raise ConnectionError(f"the client is gone: {error}") from None
+
+    def _forget(self, writing: asyncio.Task[None]) -> None:
+        self._writing.discard(writing)
+        if not writing.cancelled():
+            writing.exception()  # the sender received it, or is gone
+
+
+async def await_file(file: int, *, to_write: bool = False) -> None:
+    """Waits until a file has input, or takes bytes. Raises `PermissionError` if the system cannot poll the file."""
     loop = asyncio.get_running_loop()
+    add, remove = (loop.add_writer, loop.remove_writer) if to_write else (loop.add_reader, loop.remove_reader)
     ready = loop.create_future()
-    loop.add_reader(file, wake, ready)
+    add(file, _wake, ready)
     try:
         await ready
     finally:
-        loop.remove_reader(file)
+        remove(file)
 
 
-async def await_writable(file: int) -> None:
-    """Waits until a file takes bytes. Raises `PermissionError` if the system cannot poll the file."""
-    loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-    loop.add_writer(file, wake, ready)
-    try:
-        await ready
-    finally:
-        loop.remove_writer(file)
-
-
-def wake(ready: asyncio.Future[None]) -> None:
+def _wake(ready: asyncio.Future[None]) -> None:
     if not ready.done():
         ready.set_result(None)
