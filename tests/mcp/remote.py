@@ -67,12 +67,12 @@ class Remote:
         self.listed += 1
         return list(self.definitions)
 
-    async def call_tool(
+    async def call_and_watch(
         self, name: str, arguments: Mapping[str, Any], key: object, *, as_task: bool = False
-    ) -> dict[str, Any]:
+    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         self.calls.append((name, dict(arguments)))
         answer = self.answer(name, arguments, key)
-        return await answer if asyncio.iscoroutine(answer) else answer
+        return (await answer if asyncio.iscoroutine(answer) else answer), []
 
     async def change(self, *definitions: Any) -> None:
         """The server says that its list is another one, and is asked for it."""
