@@ -26,8 +26,8 @@ from forge.core.messages import Message
 from forge.core.plain_values import brief
 from forge.durable.client import Runs, new_run_id
 from forge.durable.engine.agents import prepare_for_worker
-from forge.durable.engine.attempt import end_tasks
 from forge.durable.engine.queues import DEFAULT
+from forge.durable.engine.tasks import run_until_first
 from forge.durable.store.check_input import check_messages
 from forge.durable.store.encoding import run_result
 from forge.durable.store.rows import INITIAL_MESSAGES, RunInfo
@@ -181,8 +181,8 @@ class DurableAgent:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, lambda: (hurry if leave.is_set() else leave).set())
         try:
-            await _first(leave.wait(), self._worker.broken())
-            await _first(hurry.wait(), self._worker.drain(self._drain))
+            await run_until_first(leave.wait(), self._worker.broken())
+            await run_until_first(hurry.wait(), self._worker.drain(self._drain))
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
@@ -390,19 +390,6 @@ class DurableRun(StartedRun[DurableResult]):
         result = await self._durable.result(self.id)
         self._is_over = result.reason != "waiting"
         return result
-
-
-async def _first(*waiting: Coroutine[Any, Any, Any]) -> None:
-    """Waits until one of them ends, cancels the others, and raises what it raised."""
-    tasks = [asyncio.ensure_future(one) for one in waiting]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await end_tasks(tasks)
 
 
 def _check_agents(agents: Sequence[Agent[Any, Any]]) -> None:

@@ -38,6 +38,7 @@ What a segment may need on its way:
     spilled_files     keeps the files of long results, for other workers and the client
     held_work         holds background work, which outlives its segment, and tells the run when it is done
     session_programs  ends programs that calls left running, when their run is over
+    tasks             ends asyncio tasks together
     tracing           continues the trace of the process that submitted the run
     connections       makes DBOS's connections to the database
     dbos_private      all that Forge knows of DBOS beyond its public interface

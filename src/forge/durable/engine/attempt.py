@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -220,16 +220,6 @@ class Stopped(BaseException):
 
 current_attempt: ContextVar[Attempt | None] = ContextVar("attempt", default=None)
 """The attempt that the current task works for."""
-
-
-async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Waits for tasks that were cancelled. Their errors count no more: reading them keeps asyncio from reporting them
-    as never retrieved.
-    """
-    await asyncio.wait(tasks)
-    for task in tasks:
-        if not task.cancelled():
-            task.exception()
 
 
 def _milliseconds() -> int:

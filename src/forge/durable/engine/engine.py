@@ -27,7 +27,6 @@ from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
 from forge.durable.engine import queues
 from forge.durable.engine.agents import OfferedTools, list_runnable
-from forge.durable.engine.attempt import end_tasks
 from forge.durable.engine.claims import Claim, Claims, Ended, EndState
 from forge.durable.engine.connections import make_connections
 from forge.durable.engine.dbos_private import (
@@ -42,6 +41,7 @@ from forge.durable.engine.queues import DEFAULT, QueueLimits, claim_key, offer_q
 from forge.durable.engine.record_events import EventWriter
 from forge.durable.engine.session_programs import SessionPrograms
 from forge.durable.engine.start_segments import Starter, local_engine, set_local_engine, workflow_id
+from forge.durable.engine.tasks import end_tasks
 from forge.durable.engine.worker_context import Models, WatchActivity, WorkerContext
 from forge.durable.monitor.metrics import Counters
 from forge.durable.store import RunStore

@@ -23,7 +23,7 @@ from forge.core.messages import InnerCall, ToolCall, render_call
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
-from forge.durable.engine.attempt import Attempt, end_tasks
+from forge.durable.engine.attempt import Attempt
 from forge.durable.engine.children import delegate, run_call_remotely
 from forge.durable.engine.reconcile import (
     ask_tool,
@@ -36,6 +36,7 @@ from forge.durable.engine.reconcile import (
 )
 from forge.durable.engine.scripts import StoredJournals
 from forge.durable.engine.spilled_files import keep_spilled
+from forge.durable.engine.tasks import end_tasks
 from forge.durable.store.encoding import result_from_json, result_to_json
 from forge.durable.store.rows import SINGLE_CALL
 from forge.durable.store.waits import Wait

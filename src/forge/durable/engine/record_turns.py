@@ -14,7 +14,8 @@ from forge.core.errors import ErrorKind
 from forge.core.messages import Message, ToolCall, export_message, import_message
 from forge.core.plain_values import text_of
 from forge.core.provider import ModelRequest, Provider, ProviderError, StreamPart
-from forge.durable.engine.attempt import Attempt, end_tasks
+from forge.durable.engine.attempt import Attempt
+from forge.durable.engine.tasks import end_tasks
 from forge.models.http.outgoing import BrokeOff, PromptTooLong
 from forge.pipeline.trace import chat_span
 

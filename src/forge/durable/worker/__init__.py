@@ -19,10 +19,10 @@ from forge.core.execution.threads import in_thread
 from forge.core.plain_values import brief, text_of
 from forge.durable.client.pruning import Retention
 from forge.durable.engine.agents import list_runnable
-from forge.durable.engine.attempt import end_tasks
 from forge.durable.engine.engine import Engine, make_context, new_worker_id
 from forge.durable.engine.queues import DEFAULT, QueueLimits
 from forge.durable.engine.segment import segment_workflow
+from forge.durable.engine.tasks import run_until_first
 from forge.durable.engine.worker_context import AttemptUnderWay, Models, WatchActivity
 from forge.durable.monitor.health import HealthServer, ServedAddress
 from forge.durable.monitor.metrics import WorkerState, read_load
@@ -266,15 +266,7 @@ class Worker:
 
     async def _tick(self) -> None:
         """Runs the periodic tasks; ends only with an error, which stops all of them."""
-        parts = [asyncio.create_task(part()) for part in (self._look_after_own, self._keep_house, self._take_over)]
-        try:
-            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-            for part in done:
-                part.result()
-        finally:
-            for part in parts:
-                part.cancel()
-            await end_tasks(parts)
+        await run_until_first(self._look_after_own(), self._keep_house(), self._take_over())
 
     def _log_end(self, ticking: asyncio.Task[None]) -> None:
         if not ticking.cancelled() and (error := ticking.exception()) is not None:
