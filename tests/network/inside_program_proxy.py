@@ -10,6 +10,7 @@ import asyncio
 import base64
 import json
 import os
+import shutil
 import sys
 from collections.abc import Awaitable, Sequence
 from pathlib import Path
@@ -28,8 +29,10 @@ from forge.pipeline import standard_steps
 from forge.tools.bash import Bash, BashOutput
 from tests.network import inside_namespace as world
 from tests.network.authority import Authority
+from tests.network.private_git import answer_git, make_repository
 
-SECRET = "a-value-that-no-program-may-see-0123456789"
+silent_ended = asyncio.Event()  # a client left a server that never answers
+SECRET = "A-value-that-no-program-may-see-0123456789"
 PUBLIC_NAMES = ("allowed", "asked", "refused", "secret", "other", "late", "never")
 HOSTS = {f"{name}.test": [[world.PUBLIC]] for name in PUBLIC_NAMES}
 HOSTS |= {"denied.test": [[world.OTHER]], "inside.test": [["10.0.0.1"]], "mixed.test": [[world.PUBLIC, "10.0.0.1"]]}
@@ -93,6 +96,29 @@ while piece := tls.recv(4_096):
     said += piece
 print(said.decode())
 """
+KEPT = """
+import socket, ssl
+def connect():
+    made = socket.create_connection(("secret.test", 443), 60)
+    return ssl.create_default_context().wrap_socket(made, server_hostname="secret.test")
+def ask(path, on):
+    on.sendall(b"GET %s HTTP/1.1\\r\\nHost: secret.test\\r\\n\\r\\n" % path)
+kept = connect()
+ask(b"/closes", kept)
+said = b""
+while piece := kept.recv(4_096):
+    said += piece
+print(said.endswith(b"ok"), "and then the end")
+gone = connect()
+ask(b"/silent", gone)
+gone.close()
+left = connect()
+ask(b"/waits", left)
+said = b""
+while not said.endswith(b"ended"):
+    said += left.recv(4_096)
+print(said[-5:])
+"""
 ASKS = ("asked.test", "refused.test", "other.test")
 
 
@@ -103,6 +129,9 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
     try:
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
+            if b" /private.git/" in head.split(b"\r\n")[0]:
+                await answer_git(Path(sys.argv[1], "git"), SECRET, head, reader, writer)
+                continue
             length = next(
                 (int(one[15:]) for one in head.lower().split(b"\r\n") if one.startswith(b"content-length:")), 0
             )
@@ -142,6 +171,23 @@ async def answer_as_an_enemy(head: bytes, reader: asyncio.StreamReader, writer: 
         writer.write(b"HTTP/1.1 206 Part\r\nContent-Length: 12\r\n\r\n" + given[7:19])
     elif path == b"/coded":
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n")
+    elif path == b"/named":
+        name = given.partition(b" ")[2]
+        writer.write(b"HTTP/1.1 200 OK\r\nX-%s: %s\r\nContent-Length: 0\r\n\r\n" % (name, name))
+    elif path == b"/closes":
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        writer.close()
+    elif path == b"/silent":
+        await reader.read()
+        silent_ended.set()
+    elif path == b"/slow":
+        for at, byte in enumerate(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(given), given)):
+            writer.write(bytes([byte]))
+            await writer.drain()
+            await asyncio.sleep(0.01 if at % 2 else 0)  # each byte is a piece of its own
+    elif path == b"/waits":
+        await asyncio.wait_for(silent_ended.wait(), 60)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nended")
     elif path == b"/endless-head":
         writer.write(b"HTTP/1.1 200 OK\r\nX: " + given * 20_000)
     elif path == b"/hints":
@@ -370,8 +416,35 @@ async def scenarios(folder: Path) -> None:
     curl = "curl -sS --max-time 20"
     bearer = '-H "Authorization: Bearer $API_TOKEN"'
     await holding.run("secret", f"{curl} {bearer} https://secret.test/a -D -")
+    tries = Bench(workspace, Egress(secrets=(kept,)), [one for one in RULES if one != "allow execute"])
+    look = "grep -ac forge- tried && echo reached; cat tried"
+    await tries.run("a trial with a secret", f"{curl} {bearer} https://secret.test/a -o tried; {look}")
     await holding.run("secret without a header", f"{curl} https://secret.test/a --compressed")
     await holding.run("secret as a password", f'{curl} -u "me:$API_TOKEN" https://secret.test/a')
+    if shutil.which("git") is not None:
+        make_repository(folder / "git")
+        quiet = "export GIT_TERMINAL_PROMPT=0 GIT_CONFIG_NOSYSTEM=1;"
+        show = "git -C got log --oneline | wc -l; head -c 6 got/file; cat got/.git/config"
+        at = "secret.test/private.git"
+        clone = f"{quiet} rm -rf got; git clone -q https://x-access-token:$API_TOKEN@{at} got && {show}"
+        await holding.run("git, private", clone)
+        coded = '$(printf "x-access-token:$API_TOKEN" | base64 -w0)'
+        header = f'-c http.extraHeader="Authorization: Basic {coded}"'
+        await holding.run(
+            "git, private, by a header", f"{quiet} rm -rf got; git {header} clone -q https://{at} got; {show}"
+        )
+        await holding.run(
+            "git, private, a wrong password", f"{quiet} rm -rf got; git clone -q https://x:y@{at} got; {show}"
+        )
+        as_password = ProgramSecret(lambda: SECRET, ("secret.test",), header="Authorization: Basic x-access-token:{}")
+        giving = Bench(workspace, Egress(secrets=(as_password,)))
+        await giving.run("git, without a password", f"{quiet} rm -rf got; git clone -q https://{at} got; {show}")
+        author = "-c user.name=a -c user.email=a@b"
+        change = (
+            f"{clone} >/dev/null && cd got && head -c 3000000 /dev/urandom >> file && git {author} commit -qam second"
+        )
+        push = "git -c http.postBuffer=65536 push -q && git ls-remote -q origin main && git rev-parse HEAD"
+        await holding.run("git, pushed", f"{change} && {push}")
     await holding.run("secret, knows no proxy", f"{curl} --noproxy '*' {bearer} https://secret.test/a")
     await holding.run("placeholder elsewhere", f"{curl} {bearer} --cacert ca.pem http://allowed.test/a")
     await holding.run("placeholder in a URL", f'{curl} "https://secret.test/?q=$API_TOKEN"')
@@ -385,6 +458,10 @@ async def scenarios(folder: Path) -> None:
     await holding.run("upgraded", "python3 upgrade.py")
     await holding.run("in parts", f"for at in 0-15 16-31 32-90; do {curl} -r $at https://secret.test/part; done")
     await holding.run("only a part", f"{curl} https://secret.test/only-a-part")
+    (workspace / "kept.py").write_text(KEPT)
+    await holding.run("kept", "python3 kept.py")
+    await holding.run("named", f"{curl} -i {bearer} https://secret.test/named")
+    await holding.run("slow", f"{curl} -i {bearer} https://secret.test/slow")
     await holding.run("hints", f"{curl} -i https://secret.test/hints")
     await holding.run("trace, small", f"{curl} -X trace https://secret.test/")
     await holding.run("connect inside", f"{curl} -X CONNECT --request-target denied.test:443 https://secret.test/")

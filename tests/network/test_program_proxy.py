@@ -26,6 +26,7 @@ import pytest
 import forge
 from forge import Egress
 from forge.core.extras import is_installed
+from forge.network import program_proxy
 from forge.network.program_proxy import ProgramProxy, answer_name, read_server_name
 from forge.network.program_requests import PieceChanger
 from forge.network.program_secrets import ProgramSecret
@@ -180,6 +181,15 @@ def test_the_hosts_that_a_trial_tried_are_among_its_effects(came):
     assert "deny network denied.test" in found["told"]
 
 
+def test_a_trial_uses_a_secret_that_stays_outside(came):
+    found = came["a trial with a secret"]
+    assert found["hits"] == {f"{PUBLIC}:443": 1}
+    assert "reached" in found["output"]
+    assert any("creates 1 file" in one for one in found["asked"])
+    assert "refused" not in found["network"][0]
+    assert SECRET not in json.dumps(found)
+
+
 def test_an_open_network_stays_open_for_hosts_that_no_rule_is_about(came):
     assert came["opened"]["output"].startswith("GET /a")
     assert came["opened"]["asked"] == []
@@ -272,7 +282,12 @@ def test_an_open_network_is_inspected_where_the_egress_says_so(came):
     assert came["opened, inspected, honest"]["output"].startswith("GET /a")
 
 
-@pytest.mark.parametrize("name", ["upgraded", "in parts", "only a part", "hints"])
+def test_a_connection_ends_with_that_to_the_server_and_with_its_client(came):
+    """A client that keeps one would otherwise ask on it in vain; a server that never answers would hold one."""
+    assert came["kept"]["output"].split("\n")[:2] == ["True and then the end", "b'ended'"], came["kept"]["output"]
+
+
+@pytest.mark.parametrize("name", ["upgraded", "in parts", "only a part", "hints", "named", "slow"])
 def test_a_server_cannot_hand_the_secret_back_in_pieces_or_between_them(came, name):
     found = json.dumps(came[name])
     assert sum(came[name]["hits"].values()) >= 1
@@ -340,6 +355,24 @@ def test_a_secret_is_sent_and_never_seen(came, name):
     assert SECRET[:12] not in json.dumps(found)
     assert name == "search" or "authorization: B" in found["output"]  # the server saw one, and sent it back
     assert name != "search" or ("FOUND" not in found["output"] and "looked at True" in found["output"])
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+@pytest.mark.parametrize("way", ["private", "private, by a header", "without a password"])
+def test_a_private_repository_is_cloned_with_a_secret_that_stays_outside(came, way):
+    said = came[f"git, {way}"]["output"]
+    assert said.lstrip().startswith("1\ncloned"), said
+    assert SECRET not in said  # the clone's settings have the placeholder, if anything
+    assert base64.b64encode(f"x-access-token:{SECRET}".encode()).decode() not in said
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_a_private_repository_is_pushed_to_and_one_without_the_secret_is_refused(came):
+    said = came["git, pushed"]
+    assert said["exit"] == 0, said["told"]
+    pushed, _, _, here = said["output"].split()
+    assert pushed == here or here in said["output"]
+    assert "uthentication failed" in came["git, private, a wrong password"]["output"]
 
 
 def test_no_memory_of_the_sandbox_holds_the_secret_while_the_program_uses_it(came):
@@ -686,6 +719,37 @@ async def test_an_answer_without_end_ends_with_the_bytes_of_a_program(monkeypatc
 
             assert await asyncio.to_thread(ask) <= 3_000_000
             assert "more than 3,000,000 bytes" in proxy.report()[0]["refused"]
+
+
+async def test_the_connections_of_all_programs_leave_files_for_other_work(monkeypatch):
+    """A server that never ends its side, as here, does not hold one for long after its client has gone."""
+    monkeypatch.setattr(program_proxy, "ENDED_SECONDS", 0.2)
+    few, held = asyncio.Semaphore(3), list[asyncio.StreamWriter]()
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        held.append(writer)
+
+    monkeypatch.setattr(program_proxy, "_all_connections", lambda process: few)
+    async with await asyncio.start_server(hold, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with _serving(_yes, HERE) as (_, through, _), _serving(_yes, HERE) as (_, other, _):
+
+            def ask() -> None:
+                served = [_tunnel(port, one) for one in (through, through, other)]
+                with socket.create_connection(("127.0.0.1", other), 20) as late:
+                    late.sendall(f"CONNECT localhost:{port} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+                    late.settimeout(0.3)
+                    with pytest.raises(TimeoutError):
+                        late.recv(4_096)
+                    late.settimeout(60)
+                    served[0].close()
+                    assert b" 200 " in late.recv(4_096)
+                    for one in served:
+                        one.close()
+
+            await asyncio.to_thread(ask)
+        for one in held:
+            one.close()
 
 
 @pytest.mark.slow

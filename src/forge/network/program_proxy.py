@@ -12,11 +12,12 @@ import contextlib
 import logging
 import math
 import os
+import resource
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache, partial
@@ -29,6 +30,7 @@ from forge.network.address import Url, read_host
 from forge.network.connections import connect, find_proxy, start_tls
 from forge.network.egress import Egress
 from forge.network.program_requests import (
+    IDLE_SECONDS,
     Exchange,
     RefusedRequest,
     SocketWire,
@@ -44,13 +46,15 @@ LISTENERS = (("tcp", "127.0.0.1", PROXY_PORT), ("tcp", "0.0.0.0", 443), ("udp", 
 """Inside the sandbox: the proxy, TLS of clients that know no proxy, and names."""
 
 MOST_CONNECTIONS = 256  # of one program at a time; further ones wait to be accepted
+LEAST_CONNECTIONS = 64  # of all programs of this process; otherwise each program gets at most half of them
+FILES_OF_ALL = 2  # part of the files that this process may have open, for the connections of all: each has two
 MOST_BYTES = 20 * 1024**3  # of one program, both ways
 MOST_HOSTS = 1_000  # that are judged and named; a program that tries more gets no further ones
 LONGEST_HEAD = 64 * 1024  # bytes of a TLS greeting that names a host to connect to …
 LONGEST_GREETING = 256 * 1024  # … and of any other: servers take none that is longer
 HEAD_SECONDS = 60.0  # for the head of a request, or a TLS greeting, to come
 CONNECT_SECONDS = 30.0
-IDLE_SECONDS = 3_600.0  # without a byte either way
+ENDED_SECONDS = 60.0  # without a byte from a server whose client has ended its side
 PATIENCE = {  # settings of clients that would give up while a person is asked
     "PIP_DEFAULT_TIMEOUT": "300",
     "UV_HTTP_TIMEOUT": "300",
@@ -99,7 +103,7 @@ class ProgramProxy:
         self._verdicts: dict[str, asyncio.Future[str]] = {}
         self._asking = 0  # servers that are being judged
         self._waited = self._began = 0.0
-        self._connections = asyncio.Semaphore(MOST_CONNECTIONS)
+        self._connections = asyncio.Semaphore(min(MOST_CONNECTIONS, _most_connections() // 2))
         self._bytes = 0
         self._open: set[asyncio.Task[None]] = set()
         self._lock = threading.Lock()
@@ -192,6 +196,12 @@ class ProgramProxy:
                 self._connections.release()
                 raise
             client.setblocking(False)
+            try:
+                await _all_connections(os.getpid()).acquire()  # other work of this process needs files, too
+            except BaseException:
+                client.close()
+                self._connections.release()
+                raise
             task = asyncio.ensure_future(self._serve_client(client, serve))
             self._open.add(task)
             task.add_done_callback(self._open.discard)
@@ -206,6 +216,7 @@ class ProgramProxy:
         finally:
             wire.close()
             self._connections.release()
+            _all_connections(os.getpid()).release()
 
     # A client that knows the proxy.
 
@@ -337,26 +348,37 @@ class ProgramProxy:
             inside = await _within(HEAD_SECONDS, end_tls(client.hand_over(), host))
         except (ssl.SSLError, OSError, TimeoutError):
             self._refuse(host, port, "the client did not accept the certificate of this session (name it under `pass`)")
-        with contextlib.closing(inside):
+        async with _closing(inside):
             try:
                 beyond = StreamWire(*await _within(CONNECT_SECONDS, start_tls(upstream.hand_over(), host)))
             except (ssl.SSLError, OSError, TimeoutError) as error:
                 self._refuse(host, port, f"TLS to it failed: {error}")
-            with contextlib.closing(beyond):
+            async with _closing(beyond):
                 exchange = Exchange(inside)
+                is_kept = False
                 try:
-                    while (request := await _within(IDLE_SECONDS, exchange.next_request())) is not None:
-                        await self._forward(exchange, request, beyond, (host, port), "https")
+                    request = await _within(IDLE_SECONDS, exchange.next_request())
+                    while request is not None:
+                        await self._forward(exchange, request, beyond, (host, port), "https", is_kept=is_kept)
                         if not exchange.goes_on:
                             return
+                        is_kept = True
+                        request = await _within(IDLE_SECONDS, exchange.next_of_kept(beyond))
                 except RefusedRequest as refused:
                     self._refuse(host, port, str(refused))
 
     async def _forward(
-        self, exchange: Exchange, request: h11.Request, upstream: Wire, origin: tuple[str, int], scheme: str = "http"
+        self,
+        exchange: Exchange,
+        request: h11.Request,
+        upstream: Wire,
+        origin: tuple[str, int],
+        scheme: str = "http",
+        *,
+        is_kept: bool = False,
     ) -> None:
         count = partial(self._count, *origin)
-        await forward_request(exchange, request, upstream, origin, self._secrets, count, scheme=scheme)
+        await forward_request(exchange, request, upstream, origin, self._secrets, count, scheme=scheme, is_kept=is_kept)
 
     def _count(self, host: str, port: int, way: str, size: int) -> None:
         found = self._hosts[host, port]
@@ -366,10 +388,21 @@ class ProgramProxy:
             self._refuse(host, port, f"the program moved more than {MOST_BYTES:,} bytes")
 
     async def _relay_both(self, client: Wire, upstream: Wire, host: str, port: int) -> None:
-        """Relays until both sides have ended. The server may speak first."""
+        """Relays until both sides have ended. The server may speak first, and goes on only while it speaks."""
         async with asyncio.TaskGroup() as both:
-            both.create_task(self._relay_client(client, upstream, host, port))
-            both.create_task(self._relay(upstream, client, host, port, "received"))
+            sending = both.create_task(self._relay_client(client, upstream, host, port))
+            answering = both.create_task(self._relay(upstream, client, host, port, "received"))
+            both.create_task(self._end_silent(sending, answering, self._note(host, port)))
+
+    async def _end_silent(self, sending: asyncio.Task[None], answering: asyncio.Task[None], found: ReachedHost) -> None:
+        """Ends the answer of a server that is silent after its client has ended: no one may hear it any more."""
+        await asyncio.wait([sending])
+        while not answering.done():
+            before = found.received
+            await asyncio.wait([answering], timeout=ENDED_SECONDS)
+            if found.received == before:
+                answering.cancel()
+                return
 
     async def _relay_client(self, client: Wire, upstream: Wire, host: str, port: int) -> None:
         """Relays what a client sends. In TLS, each greeting must name the host that was judged."""
@@ -552,6 +585,27 @@ def _same_host(name: str, host: str) -> bool:
             return read_host(host)[1] is not None
         return False
     return name.lower().removesuffix(".") == host.lower().removesuffix(".")
+
+
+@contextlib.asynccontextmanager
+async def _closing(wire: StreamWire) -> AsyncIterator[None]:
+    """Closes a connection at the end, and waits until its socket is gone: a client may delay that."""
+    try:
+        yield
+    finally:
+        await wire.close_whole()
+
+
+def _most_connections() -> int:
+    """Returns how many connections all programs of this process may have at a time."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = 65_536 if files == resource.RLIM_INFINITY else files
+    return max(files // FILES_OF_ALL // 2, LEAST_CONNECTIONS)
+
+
+@cache
+def _all_connections(process: int) -> asyncio.Semaphore:
+    return asyncio.Semaphore(_most_connections())
 
 
 async def _within(seconds: float, work: Awaitable[Any]) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import logging
 import re
 import socket
@@ -25,6 +26,7 @@ from forge.network.program_secrets import ProgramSecret, encode_basic
 log = logging.getLogger(__name__)
 
 PIECE = 128 * 1024
+IDLE_SECONDS = 3_600.0  # without a byte from a server
 LONGEST_ANSWER_HEAD = 256 * 1024
 MOST_UNWANTED = 16 * 1024**2  # bytes of a body that is read though its request was refused
 _HOP_BY_HOP = frozenset(
@@ -113,6 +115,12 @@ class StreamWire:
     def close(self) -> None:
         self._writer.close()
 
+    async def close_whole(self) -> None:
+        """Closes the connection and waits until its socket is gone, at most as long as TLS waits for the other side."""
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+
 
 class Exchange:
     """The requests that come over one connection, and the answers."""
@@ -130,7 +138,7 @@ class Exchange:
 
     @property
     def trailing(self) -> bytes:
-        """The bytes that came after the head of a CONNECT request."""
+        """The bytes that came after the request."""
         return self._http.trailing_data[0]
 
     async def next_request(self) -> h11.Request | None:
@@ -141,6 +149,32 @@ class Exchange:
             await self.refuse(error.error_status_hint, why := f"the request cannot be read: {error}")
             raise RefusedRequest(why) from None
         return event if isinstance(event, h11.Request) else None
+
+    async def next_of_kept(self, upstream: Wire) -> h11.Request | None:
+        """Returns the next request of a kept connection; None if there is none, or the server has ended its side: the
+        client then connects again, as it would without us.
+        """
+        if self.trailing:  # it came together with the last one
+            return await self.next_request()
+        asked, ended = asyncio.ensure_future(self.next_request()), asyncio.ensure_future(upstream.read())
+        try:
+            await asyncio.wait((asked, ended), return_when=asyncio.FIRST_COMPLETED)
+            return None if ended.done() else await asked
+        finally:
+            for one in (asked, ended):
+                one.cancel()
+            await asyncio.gather(asked, ended, return_exceptions=True)
+
+    async def wait_gone(self) -> None:
+        """Returns once the client has ended its connection. It returns never if the client sends a further request
+        instead, or speaks no TLS, where it may have ended its side alone.
+        """
+        if isinstance(self.wire, StreamWire) and not self.trailing:
+            piece = await self.wire.read()
+            self._http.receive_data(piece)
+            if not piece:
+                return
+        await asyncio.Event().wait()
 
     async def read_body(self) -> bytes | None:
         """Returns a piece of the request's body; None at its end."""
@@ -201,8 +235,11 @@ async def forward_request(
     count: Callable[[str, int], None],
     *,
     scheme: str = "http",
+    is_kept: bool = False,
 ) -> None:
-    """Forwards one request and its answer. Raises `RefusedRequest`.
+    """Forwards one request and its answer. Raises `RefusedRequest`, and `OSError` where a side has gone.
+
+    `is_kept`: the connection to the server was used before; if it has ended, the client may connect again.
 
     `count`: is told what was "sent" and "received", in bytes, as it happens; it raises `RefusedRequest` for too much.
     """
@@ -216,22 +253,23 @@ async def forward_request(
     spellings |= dict(pair for one, value in mine for pair in one.spellings(value))  # each with its own placeholder
     placeholders = PieceChanger({one.placeholder.encode(): b"" for one in secrets})
     forwarding = _Forwarding(exchange, upstream, origin[0], (placeholders, PieceChanger(spellings)), count, bool(mine))
+    forwarding.is_kept = is_kept
     sending = asyncio.ensure_future(forwarding.send(head))
     answering = asyncio.ensure_future(forwarding.answer())
+    both = asyncio.gather(sending, answering)  # an answer may come before the whole request was sent
+    watching = asyncio.ensure_future(forwarding.watch_client(sending))
     try:
-        await asyncio.wait((sending, answering), return_when=asyncio.FIRST_EXCEPTION)
-        for one in (sending, answering):
-            if one.done():
-                one.result()
-        await answering  # an answer may come before the whole request was sent …
-        await sending  # … and the next request begins only behind this one
+        await asyncio.wait((both, watching), return_when=asyncio.FIRST_COMPLETED)
+        if not both.done():
+            await watching
+        await both
     except RefusedRequest as refused:
         await exchange.refuse(refused.status, str(refused))
         raise
     finally:
-        for one in (sending, answering):
+        for one in (sending, answering, watching):
             one.cancel()
-        await asyncio.gather(sending, answering, return_exceptions=True)
+        await asyncio.gather(sending, answering, watching, both, return_exceptions=True)
 
 
 async def _read(secret: ProgramSecret) -> str:
@@ -260,14 +298,25 @@ class _Forwarding:
         self._exchange, self._upstream, self._host, self._count = exchange, upstream, host, count
         self._placeholders, self._back = changers
         self._checked = checked  # the answer may hold a secret
+        self.is_kept = False
+        self._upgrades = False
         self._server = h11.Connection(h11.CLIENT, max_incomplete_event_size=LONGEST_ANSWER_HEAD)
 
     async def send(self, head: h11.Request) -> None:
+        self._upgrades = any(name == b"upgrade" for name, _ in head.headers)
         await self._give(head)
         while (piece := await self._exchange.read_body()) is not None:
             self._check(piece, "body")
             await self._give(h11.Data(data=piece))
         await self._give(h11.EndOfMessage())
+
+    async def watch_client(self, sending: asyncio.Future[None]) -> None:
+        """Raises `ConnectionResetError` when the client goes away after its request: a server may never answer."""
+        await asyncio.wait([sending])
+        if self._upgrades:  # the client goes on to speak
+            await asyncio.Event().wait()
+        await self._exchange.wait_gone()
+        raise ConnectionResetError
 
     def _check(self, piece: bytes, where: str) -> None:
         if self._placeholders.finds(piece):
@@ -280,10 +329,7 @@ class _Forwarding:
             except h11.RemoteProtocolError as error:
                 raise UnusableAnswer(f"the answer of {self._host} cannot be read: {error}") from None
             if event is h11.NEED_DATA:
-                try:
-                    piece = await self._upstream.read()
-                except OSError as error:
-                    raise UnusableAnswer(f"the connection to {self._host} broke: {error.strerror or error}") from None
+                piece = await self._read_answer()
                 self._count("received", len(piece))
                 self._server.receive_data(piece)
             elif isinstance(event, h11.InformationalResponse):
@@ -302,6 +348,21 @@ class _Forwarding:
                 return
             else:
                 raise UnusableAnswer(f"{self._host} ended its answer too early")
+
+    async def _read_answer(self) -> bytes:
+        try:
+            async with asyncio.timeout(IDLE_SECONDS):
+                piece = await self._upstream.read()
+        except TimeoutError:
+            raise UnusableAnswer(f"{self._host} did not answer within {IDLE_SECONDS / 60:.0f} minutes") from None
+        except OSError as error:
+            if self.is_kept:
+                raise
+            raise UnusableAnswer(f"the connection to {self._host} broke: {error.strerror or error}") from None
+        if self.is_kept and not piece:
+            raise ConnectionResetError  # nothing was answered: the client sees the same as we do
+        self.is_kept = False
+        return piece
 
     async def _give(self, event: h11.Event) -> None:
         if data := self._server.send(event):
@@ -452,13 +513,14 @@ def _decode_base64(text: bytes) -> bytes:
 
 
 def _returned_head(response: h11.Response, back: PieceChanger, *, checked: bool) -> h11.Response:
-    headers = [(name, value) for name, value in response.headers if name not in _HOP_BY_HOP]
-    coding = b", ".join(value for name, value in headers if name == b"content-encoding").strip().lower()
+    raw = response.headers.raw_items()  # a name may be the value, whose letters count
+    headers = [(name, value) for name, value in raw if name.lower() not in _HOP_BY_HOP]
+    coding = b", ".join(value for name, value in headers if name.lower() == b"content-encoding").strip().lower()
     if checked and coding not in (b"", b"identity"):
         raise UnusableAnswer("its answer is compressed, so it cannot be looked through for the secret")
     if checked and response.status_code == 206:
         raise UnusableAnswer("its answer is a part, so it cannot be looked through for the secret")
-    changed = [(name, back.change_whole(value)) for name, value in headers]
+    changed = [(back.change_whole(name), back.change_whole(value)) for name, value in headers]
     ends = any(name == b"connection" and b"close" in value.lower() for name, value in response.headers)
     if ends or response.http_version != b"1.1":
         changed.append((b"connection", b"close"))
@@ -468,7 +530,8 @@ def _returned_head(response: h11.Response, back: PieceChanger, *, checked: bool)
 
 
 def _upgraded_head(response: h11.InformationalResponse, back: PieceChanger) -> h11.InformationalResponse:
-    changed = [(name, back.change_whole(value)) for name, value in response.headers]
+    raw = response.headers.raw_items()
+    changed = [(back.change_whole(name), back.change_whole(value)) for name, value in raw]
     return h11.InformationalResponse(
         status_code=response.status_code, headers=changed, reason=back.change_whole(bytes(response.reason))
     )
