@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import os
+import pwd
 import shutil
 import subprocess
 import sys
@@ -234,8 +235,12 @@ async def main(folder: Path) -> None:
         executor = standard_executor([Bash()], policy=rules("allow execute", f"allow network {HOST}"), egress=egress)
         for name, needed, line, expected in CLIENTS:
             program, _, module = needed.partition(":")
-            if not shutil.which(program, path=os.environ["PATH"]) or (
-                module and _fails("python3", "-c", f"import {module}")
+            if (
+                not shutil.which(program, path=os.environ["PATH"])
+                or (module and _fails("python3", "-c", f"import {module}"))
+                or (
+                    program == "cargo" and _fails("env", "HOME=/nonexistent", "cargo", "--version")
+                )  # rustup without Rust
             ):
                 sys.stdout.write(json.dumps({"name": name, "way": way, "came": "not installed"}) + "\n")
                 continue
@@ -257,7 +262,7 @@ def _fails(*command: str) -> bool:
 
 
 if __name__ == "__main__":
-    rust = [str(one) for one in Path.home().glob(".rustup/toolchains/*/bin")]
+    rust = [str(one) for one in Path(pwd.getpwuid(os.getuid()).pw_dir).glob(".rustup/toolchains/*/bin")]
     os.environ["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), *rust, os.environ["PATH"]))
     world.prepare(Path(sys.argv[1]))
     trust_here(Path(sys.argv[1]))

@@ -306,7 +306,8 @@ async def test_of_several_calls_at_once_each_is_told_of_the_hosts_of_its_time(ho
         await connected.wait()
         second = await call("found = 2")
         assert reached(await first) == [("localhost", early, 1), ("localhost", late, 1)]
-        assert reached(second) == [("localhost", late, 1)]
+        begun = [one for one in reached(second) if one[2]]  # the first answer may still be under way: 0 connections
+        assert begun == [("localhost", late, 1)]
 
 
 async def test_what_a_call_without_a_result_reached_is_told_with_the_next_one():
