@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import copy
 import os
+import re
 import signal
 import struct
 import tempfile
@@ -33,6 +34,7 @@ MOST_AGAIN = 12
 """Where more tests than this failed, it is not the machine: none of them is run again."""
 
 Chunk = tuple[int, int]
+_WARNING = re.compile(r"^[ |]*\w*Warning: ")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -62,6 +64,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         words = str(getattr(getattr(report.longrepr, "reprcrash", None), "message", report.longrepr))
         line = words.strip().partition("\n")[0]
         terminalreporter.write_line(f"RERUN {report.nodeid} - {line[:300]}")
+        if line.startswith("ExceptionGroup"):  # of warnings: the line does not say which
+            found = [one.strip(" |") for one in str(report.longrepr).splitlines() if _WARNING.search(one)]
+            for cause in dict.fromkeys(found):
+                terminalreporter.write_line(f"      {cause[:300]}")
 
 
 def cut(modules: list[Any], workers: int, whole: Container[Any] = ()) -> Iterator[Chunk]:
