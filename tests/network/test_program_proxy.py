@@ -525,6 +525,20 @@ def _serving(judge, egress: Egress | None = None) -> Iterator[tuple[ProgramProxy
         proxy.close()
 
 
+@pytest.mark.parametrize("pause", [0, 1, 2, 5])
+async def test_a_proxy_that_is_closed_while_it_begins_closes_its_sockets(pause):
+    async def judge(url: str) -> str:
+        return "not that one"
+
+    for _ in range(20):
+        with _serving(judge):
+            for _ in range(pause):
+                await asyncio.sleep(0)
+    with _serving(judge) as (_, port, _):  # when this one answers, those before it have ended
+        assert "not that one" in await asyncio.to_thread(_ask_for, "one.example", port)
+    gc.collect()  # a socket that nobody closed is an error of the test
+
+
 def _ask_for(host: str, port: int) -> str:
     with socket.create_connection(("127.0.0.1", port), 20) as client:
         client.sendall(f"CONNECT {host}:443 HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())

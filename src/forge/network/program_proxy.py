@@ -17,8 +17,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, NoReturn
@@ -107,7 +106,8 @@ class ProgramProxy:
         self._bytes = 0
         self._open: set[asyncio.Task[None]] = set()
         self._lock = threading.Lock()
-        self._serving: Future[None] | None = None
+        self._serving: asyncio.Task[None] | None = None  # touched only in the thread of the proxies
+        self._proxies: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
     listeners: tuple[tuple[str, str, int], ...] = LISTENERS
@@ -154,14 +154,27 @@ class ProgramProxy:
                 for one in made:
                     one.close()
                 return
-            self._serving = _in_proxy_thread(self._serve(made))
+            self._proxies = _find_proxy_loop()
+            self._proxies.call_soon_threadsafe(self._begin, made)
 
     def close(self) -> None:
         """Ends all connections. A socket that still listened would keep the program's network alive."""
         with self._lock:
             self._closed = True
-        if self._serving is not None:
-            self._serving.cancel()
+        if self._proxies is not None:
+            self._proxies.call_soon_threadsafe(self._end)
+
+    def _begin(self, sockets: Sequence[socket.socket]) -> None:
+        def close_all(_: object) -> None:
+            for one in sockets:
+                one.close()
+
+        self._serving = asyncio.ensure_future(self._serve(sockets))
+        self._serving.add_done_callback(close_all)  # a task that is cancelled before it runs has no `finally`
+
+    def _end(self) -> None:
+        assert self._serving is not None
+        self._serving.cancel()
 
     async def _serve(self, sockets: Sequence[socket.socket]) -> None:
         proxy, transparent, names = sockets
@@ -175,8 +188,6 @@ class ProgramProxy:
             )
         finally:
             answering.close()
-            for one in (proxy, transparent):
-                one.close()
             ending: list[asyncio.Future[Any]] = [*self._open, *self._verdicts.values()]
             for task in ending:
                 task.cancel()
@@ -616,10 +627,10 @@ async def _within(seconds: float, work: Awaitable[Any]) -> Any:
 _lock = threading.Lock()
 
 
-def _in_proxy_thread(work: Coroutine[Any, Any, None]) -> Future[None]:
-    """Runs work in the thread in which all proxies of this process run."""
+def _find_proxy_loop() -> asyncio.AbstractEventLoop:
+    """Returns the loop of the thread in which all proxies of this process run."""
     with _lock:
-        return asyncio.run_coroutine_threadsafe(work, _proxy_loop(os.getpid()))
+        return _proxy_loop(os.getpid())
 
 
 @cache
