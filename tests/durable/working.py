@@ -64,8 +64,14 @@ async def begun(worker: Worker, prompt: str = "go", run_id: str = "r", **more: A
 
 
 async def rested(worker: Worker, run_id: str = "r", segment: int = 0) -> RunInfo:
-    """The run once it is over or waits for somebody, in that segment or a later one."""
-    return await _seen(worker, run_id, lambda run: run.status not in ("queued", "running") and run.segment >= segment)
+    """The run once it is over or waits for somebody, in that segment or a later one, and the worker let go of it."""
+    return await _seen(
+        worker,
+        run_id,
+        lambda run: (
+            run.status not in ("queued", "running") and run.segment >= segment and run_id not in worker.attempts
+        ),
+    )
 
 
 async def ended(worker: Worker, run_id: str = "r") -> RunInfo:
