@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 import forge
 from forge import Agent, Scripted, tool
-from forge.agent import session as session_rows
+from forge.agent import session_tables
 from forge.agent.session import SessionStore, StoreError
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import Message, ToolCall, Usage
@@ -777,8 +777,7 @@ def test_an_older_file_is_migrated_once_and_keeps_its_messages(path, monkeypatch
         ran.append(1)
         connection.execute("ALTER TABLE sessions ADD COLUMN colour TEXT")
 
-    monkeypatch.setattr(session_rows, "MIGRATIONS", [*session_rows.MIGRATIONS, add_column])
-    monkeypatch.setattr("forge.agent.session.MIGRATIONS", session_rows.MIGRATIONS)
+    monkeypatch.setattr("forge.agent.session.MIGRATIONS", [*session_tables.MIGRATIONS, add_column])
     for _ in range(2):
         with SessionStore(path) as store:
             assert len(store.open("session 0").messages) == 17
@@ -793,7 +792,7 @@ def test_a_migration_that_fails_leaves_everything_as_it_was(path, monkeypatch):
         connection.execute("no SQL at all")
 
     with monkeypatch.context() as patch:
-        patch.setattr("forge.agent.session.MIGRATIONS", [*session_rows.MIGRATIONS, half])
+        patch.setattr("forge.agent.session.MIGRATIONS", [*session_tables.MIGRATIONS, half])
         with SessionStore(path) as store, pytest.raises(StoreError):
             store.list()
     assert len(again(path, "session 0")) == 17

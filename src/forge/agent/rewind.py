@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from forge.agent.labels import FROM_FORGE
-from forge.agent.session import ConversationCut, RewindRecord, SessionStore, StoredMessage, find_turns
+from forge.agent.session import SessionStore
+from forge.agent.session_tables import ConversationCut, RewindRecord, StoredMessage, find_turns
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import BACKGROUND, Message, ToolCall

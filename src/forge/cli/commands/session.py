@@ -166,7 +166,7 @@ def _common_flags(ctx: click.Context) -> dict[str, Any]:
 
 def _find_prompt(store: SessionStore, name: str, at: int, prompt: str | None, model: str | None) -> str | None:
     """Returns the prompt with which a turn is done again; None if it is not done now. Refuses a turn without one."""
-    from forge.agent.session import find_turns
+    from forge.agent.session_tables import find_turns
 
     if prompt is not None or model is None:
         return prompt
