@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ToolCompleted
 from forge.core.execution.chain import StepObject
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.tool import Tool, tool
+from forge.pipeline.limit_calls import Retry
 from tests.core.calling import SCOPE, Heard, at_most, executor
 
 
@@ -336,3 +341,83 @@ async def test_a_tool_may_use_its_completion_from_any_task_or_thread():
                 callback(where)
 
         assert [result.for_llm for result in await told(tell)] == [where]
+
+
+@pytest.mark.parametrize("when", ["before it ends", "after it ended"])
+@pytest.mark.parametrize("is_pending", [True, False], ids=["pending", "another result"])
+async def test_a_call_that_returns_another_result_needs_no_completion(when, is_pending):
+    callbacks: list[Any] = []
+
+    class Answers(Tells):
+        """Return a result, and tell another one."""
+
+        async def run(self) -> ToolResult:
+            self.tell(self.callback)
+            return ToolResult.started("begun") if is_pending else ToolResult.text("direct")
+
+    heard = Heard()
+    runs = executor(Answers(callbacks.append if when == "after it ended" else lambda tell: tell("told")), heard=heard)
+    await runs.execute(ToolCall("answers", id="c"), SCOPE)
+    for tell in callbacks:
+        tell("told")
+    await asyncio.sleep(0)  # what was told arrives through the loop
+    assert await runs.background.settled(5)
+    assert [event.result.for_llm for event in heard.of(ToolCompleted)] == (["told"] if is_pending else [])
+    assert bool(tuple(runs.background.take_completed(SCOPE.session_id))) is is_pending
+
+
+async def test_a_call_that_is_tried_again_reports_the_work_of_the_attempt_that_began_it():
+    class Uploads(Tells):
+        """Upload in the background, at the second attempt."""
+
+        attempts = 0
+
+        async def run(self) -> ToolResult:
+            Uploads.attempts += 1
+            if Uploads.attempts == 1:
+                raise ToolError("the server is busy", ErrorKind.SYSTEM, passing=True)
+            self.tell(self.callback)
+            return ToolResult.started("begun")
+
+    callbacks: list[Any] = []
+    heard = Heard()
+    runs = executor(Uploads(callbacks.append), steps=[Retry(first_pause=0.001)], heard=heard)
+    assert (await runs.execute(ToolCall("uploads"), SCOPE)).pending
+    gc.collect()  # no code holds the completion of the first attempt
+    callbacks.pop()("uploaded")
+    assert await runs.background.settled(5)
+    assert [event.result.for_llm for event in heard.of(ToolCompleted)] == ["uploaded"]
+
+
+def test_threads_may_add_work_while_another_loop_waits_for_its_own():
+    runs = executor(going_on(None))
+    is_over = threading.Event()
+    held: list[Any] = []
+
+    def offer(call: str) -> ToolContext:
+        (one,) = runs.registry.values()
+        ctx = ToolContext(ToolCall("goes_on", id=call), one, scope=replace(SCOPE, session_id=call))
+        held.append(runs.background.completion(ctx))
+        return ctx
+
+    async def add() -> None:
+        for number in range(300):
+            offer(f"kept {number}")
+        while not is_over.is_set():
+            runs.background.end_call(offer("changes"), pending=False)
+            held.pop()
+
+    async def wait() -> None:
+        for _ in range(500):
+            assert await runs.background.settled(0)
+
+    before = sys.getswitchinterval()
+    thread = threading.Thread(target=lambda: asyncio.run(add()))
+    try:
+        sys.setswitchinterval(1e-5)
+        thread.start()
+        asyncio.run(wait())
+    finally:
+        is_over.set()
+        thread.join(60)
+        sys.setswitchinterval(before)

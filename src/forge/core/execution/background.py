@@ -31,29 +31,36 @@ class WorkState(Enum):
 
     | state     | its completion is called | nothing holds the completion | its call returns pending | another result |
     |-----------|--------------------------|------------------------------|--------------------------|----------------|
-    | OFFERED   | COMPLETED                | DROPPED                      | EXPECTED                 | closed         |
-    | DROPPED   |                          |                              | COMPLETED, with an error | closed         |
+    | OFFERED   | TOLD                     | DROPPED                      | EXPECTED                 | CLOSED         |
+    | TOLD      |                          |                              | COMPLETED                | CLOSED         |
+    | DROPPED   |                          |                              | COMPLETED, with an error | CLOSED         |
     | EXPECTED  | COMPLETED                | COMPLETED, with an error     |                          |                |
-    | COMPLETED | ignored                  | ignored                      | COMPLETED                | closed         |
+    | COMPLETED |                          |                              |                          |                |
+    | CLOSED    |                          |                              |                          |                |
 
-    COMPLETED work passes the steps and is then closed: `BackgroundWork` no longer holds its record.
+    An empty field changes nothing. A call that is tried again is offered another completion; so if a call has others,
+    its DROPPED work becomes CLOSED. COMPLETED work passes the steps, then it is CLOSED: `BackgroundWork` no longer
+    holds its record.
     """
 
     OFFERED = auto()  # its call runs, and may need no completion
+    TOLD = auto()  # its call runs, and the value waits for its end
     DROPPED = auto()  # its call runs, and nothing can complete the work
     EXPECTED = auto()  # its call is over
     COMPLETED = auto()  # its result is there
+    CLOSED = auto()  # its result is delivered, or its call returned another one
 
 
 class OpenWork:
     """Work that continues, or may continue, after its call returned."""
 
-    __slots__ = ("ctx", "loop", "state")
+    __slots__ = ("ctx", "loop", "state", "told")
 
     def __init__(self, ctx: ToolContext, state: WorkState) -> None:
         self.ctx = ctx
         self.loop = current_loop()  # receives the result
         self.state = state
+        self.told: object = None  # the value, or the exception, that waits for the end of the call
 
     @property
     def session(self) -> str:
@@ -105,13 +112,15 @@ class BackgroundWork:
 
     def end_call(self, ctx: ToolContext, *, pending: bool) -> None:
         """Ends a call that was offered a completion. Unless its result is pending, the completion is closed."""
-        for work in self.offered.pop((ctx.scope.session_id, ctx.call.id), ()):
-            if not pending:
+        works = self.offered.pop((ctx.scope.session_id, ctx.call.id), set())
+        has_others = any(work.state is not WorkState.DROPPED for work in works)
+        for work in works:
+            if not pending or (work.state is WorkState.DROPPED and has_others):
                 self._close(work)
-            elif work.state is WorkState.DROPPED:
-                self._fail_dropped(work)
             elif work.state is WorkState.OFFERED:
                 work.state = WorkState.EXPECTED
+            else:
+                self._finish_with(work, work.told)
 
     def keep_completed(self, ctx: ToolContext, result: ToolResult) -> None:
         """Stores a result for a loop to take. Results that no loop takes are forgotten, oldest first."""
@@ -147,7 +156,7 @@ class BackgroundWork:
     async def next_completed(self, session_id: str) -> bool:
         """Waits until some work is completed; False when none is open."""
         while session_id not in self._completed:
-            if not self._is_expected_here(self._open.get(session_id, ())):
+            if not self._is_expected_here(session_id):
                 return False
             await self._wait_for_change(None)
         return True
@@ -158,8 +167,8 @@ class BackgroundWork:
         until = None if timeout is None else loop.time() + timeout
         while True:
             left = None if until is None else until - loop.time()
-            mine = {task for task in self._tasks if task.get_loop() is loop}
-            if not mine and not any(map(self._is_expected_here, self._open.values())):
+            mine = {task for task in tuple(self._tasks) if task.get_loop() is loop}
+            if not mine and not self._is_expected_here():
                 return True
             if left is not None and left <= 0:
                 return False
@@ -188,20 +197,26 @@ class BackgroundWork:
 
     def complete(self, work: OpenWork, value: object) -> None:
         """Takes the value, or the exception, of a piece of work."""
-        work.state = WorkState.COMPLETED
-        result = self._failed(work.ctx, value) if isinstance(value, BaseException) else ToolResult.of(value)
-        self._keep(self._finish_and_close(work, result), work.ctx)
+        if work.state is WorkState.OFFERED:
+            work.state, work.told = WorkState.TOLD, value
+        elif work.state is WorkState.EXPECTED:
+            self._finish_with(work, value)
+        else:
+            log.debug("%s completed after its call returned another result, which counts", work.ctx.call.name)
 
     def drop(self, work: OpenWork) -> None:
         """Notes that no code holds the completion of a piece of work any more."""
-        if work.state is WorkState.OFFERED:
-            work.state = WorkState.DROPPED  # the call is not over yet: it may need no completion
-        elif work in self._open.get(work.session, ()):
-            self._fail_dropped(work)
-
-    def _fail_dropped(self, work: OpenWork) -> None:
         message = "its background work was dropped: nothing can report its result any more"
-        self.complete(work, ToolError(message, ErrorKind.SYSTEM, "Check what it already did before you repeat it."))
+        error = ToolError(message, ErrorKind.SYSTEM, "Check what it already did before you repeat it.")
+        if work.state is WorkState.OFFERED:
+            work.state, work.told = WorkState.DROPPED, error
+        elif work.state is WorkState.EXPECTED:
+            self._finish_with(work, error)
+
+    def _finish_with(self, work: OpenWork, value: object) -> None:
+        work.state, work.told = WorkState.COMPLETED, None
+        result = self._failed(work.ctx, value) if isinstance(value, BaseException) else ToolResult.of(value)
+        self._keep(self._finish_and_close(work, result), work.ctx)
 
     async def _finish_and_close(self, work: OpenWork, result: ToolResult) -> None:
         try:
@@ -209,12 +224,15 @@ class BackgroundWork:
         finally:
             self._close(work)
 
-    def _is_expected_here(self, works: Iterable[OpenWork]) -> bool:
-        """Returns whether this loop receives one of the results; the results for another loop never arrive here."""
+    def _is_expected_here(self, session_id: str | None = None) -> bool:
+        """Returns whether this loop receives a result of the session, or of any. Those for other loops never arrive."""
         here = asyncio.get_running_loop()
-        return any(work.loop is here for work in works)
+        with self._lock:  # other threads may add work meanwhile
+            sessions = self._open.values() if session_id is None else [self._open.get(session_id, set())]
+            return any(work.loop is here for works in sessions for work in works)
 
     def _close(self, work: OpenWork) -> None:
+        work.state = WorkState.CLOSED
         with self._lock:
             works = self._open.get(work.session, set())
             works.discard(work)
