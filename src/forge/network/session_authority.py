@@ -12,6 +12,7 @@ import os
 import socket
 import ssl
 import tempfile
+import threading
 import warnings
 from functools import cache, lru_cache
 from ipaddress import ip_address
@@ -35,7 +36,9 @@ BUNDLE_VARIABLES = tuple(
 
 JAVA_BUNDLE = "/etc/ssl/certs/java/cacerts"
 
-_DAYS = 2
+_AUTHORITY_DAYS = 20 * 365  # longer than any process: its key ends with the process
+_DAYS = 60  # of a host's certificate …
+_KEPT_DAYS = 30  # … which is made again after half of them
 _MOST_HOSTS = 1_000  # certificates that are kept
 
 
@@ -47,7 +50,7 @@ async def end_tls(client: socket.socket, host: str) -> StreamWire:
     transport, protocol = await loop.connect_accepted_socket(
         lambda: asyncio.StreamReaderProtocol(reader, lambda _, writer: made.append(writer)),
         client,
-        ssl=await asyncio.to_thread(_context_of, host),
+        ssl=await asyncio.to_thread(find_context, host),
     )
     return StreamWire(reader, made[0] if made else asyncio.StreamWriter(transport, protocol, reader, loop))
 
@@ -89,11 +92,20 @@ def java_bundle() -> bytes:
 def _authority_text() -> bytes:
     from cryptography.hazmat.primitives.serialization import Encoding
 
-    return _authority(os.getpid())[1].public_bytes(Encoding.PEM)
+    return _authority()[1].public_bytes(Encoding.PEM)
+
+
+_lock = threading.Lock()
+
+
+def _authority() -> tuple[EllipticCurvePrivateKey, x509.Certificate]:
+    """Returns the one authority of this process and its forks: programs that start at once all trust the same."""
+    with _lock:
+        return _make_authority()
 
 
 @cache
-def _authority(process: int) -> tuple[EllipticCurvePrivateKey, x509.Certificate]:
+def _make_authority() -> tuple[EllipticCurvePrivateKey, x509.Certificate]:
     check_extra("secrets", "TLS cannot be ended for a program")
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -101,12 +113,17 @@ def _authority(process: int) -> tuple[EllipticCurvePrivateKey, x509.Certificate]
     return key, _sign("Forge (this session only)", key.public_key(), key, None)
 
 
+def find_context(host: str) -> ssl.SSLContext:
+    """Returns a context with a certificate for a host, the same one for some time."""
+    return _make_context(host, _now().toordinal() // _KEPT_DAYS)
+
+
 @lru_cache(maxsize=_MOST_HOSTS)
-def _context_of(host: str) -> ssl.SSLContext:
+def _make_context(host: str, period: int) -> ssl.SSLContext:
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    authority_key, authority = _authority(os.getpid())
+    authority_key, authority = _authority()
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = _sign(host, key.public_key(), authority_key, authority)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -132,15 +149,16 @@ def _sign(name: str, public: Any, key: EllipticCurvePrivateKey, authority: x509.
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
-    now = datetime.datetime.now(datetime.UTC)
+    now = _now()
+    days = _AUTHORITY_DAYS if authority is None else _DAYS
     built = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(subject if authority is None else authority.subject)
         .public_key(public)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=_DAYS))
-        .not_valid_after(now + datetime.timedelta(days=_DAYS))
+        .not_valid_before(now - datetime.timedelta(days=2))  # clocks differ
+        .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(x509.BasicConstraints(ca=authority is None, path_length=0 if authority is None else None), True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), False)
@@ -150,6 +168,10 @@ def _sign(name: str, public: Any, key: EllipticCurvePrivateKey, authority: x509.
         built = built.add_extension(x509.SubjectAlternativeName([_general_name(name)]), False)
         built = built.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
     return built.sign(key, hashes.SHA256())
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
 
 
 def _usage(*, signs_others: bool) -> x509.KeyUsage:
