@@ -119,6 +119,18 @@ while not said.endswith(b"ended"):
     said += left.recv(4_096)
 print(said[-5:])
 """
+EARLY = """
+import socket, ssl
+tls = ssl.create_default_context().wrap_socket(
+    socket.create_connection(("secret.test", 443), 60), server_hostname="secret.test"
+)
+tls.sendall(b"POST /only-a-part HTTP/1.1\\r\\nHost: secret.test\\r\\nContent-Length: 10\\r\\n\\r\\n12345")
+said = tls.recv(4_096)
+tls.sendall(b"67890")
+while piece := tls.recv(4_096):
+    said += piece
+print(said.decode())
+"""
 ASKS = ("asked.test", "refused.test", "other.test")
 
 
@@ -174,6 +186,15 @@ async def answer_as_an_enemy(head: bytes, reader: asyncio.StreamReader, writer: 
     elif path == b"/named":
         name = given.partition(b" ")[2]
         writer.write(b"HTTP/1.1 200 OK\r\nX-%s: %s\r\nContent-Length: 0\r\n\r\n" % (name, name))
+    elif path == b"/broken-line":
+        writer.write(b"HTTP/1.1 200 OK\r\nno header: %s\r\n\r\n" % given)
+    elif path == b"/broken-status":
+        writer.write(b"HTTP/1.1 %s\r\n\r\n" % given)
+    elif path == b"/broken-chunk":
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%s\r\n" % given)
+    elif path == b"/escaped":
+        said = given.replace(b"-", b"\\u002d") + b" " + given.replace(b"-", b"&#45;") + b" " + given.upper()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(said), said))
     elif path == b"/closes":
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
         writer.close()
@@ -460,6 +481,11 @@ async def scenarios(folder: Path) -> None:
     await holding.run("only a part", f"{curl} https://secret.test/only-a-part")
     (workspace / "kept.py").write_text(KEPT)
     await holding.run("kept", "python3 kept.py")
+    (workspace / "early.py").write_text(EARLY)
+    await holding.run("refused while the request is sent", "python3 early.py")
+    for what in ("line", "status", "chunk"):
+        await holding.run(f"broken {what}", f"{curl} -i {bearer} https://secret.test/broken-{what}")
+    await holding.run("escaped", f"{curl} {bearer} https://secret.test/escaped")
     await holding.run("named", f"{curl} -i {bearer} https://secret.test/named")
     await holding.run("slow", f"{curl} -i {bearer} https://secret.test/slow")
     await holding.run("hints", f"{curl} -i https://secret.test/hints")
@@ -490,6 +516,8 @@ async def scenarios(folder: Path) -> None:
         named = f'{curl} -H "Authorization: Bearer ${name}" https://secret.test/a'
         basic = f'{curl} -u "me:${name}" https://secret.test/a -o /dev/null -D /dev/null'
         await both.run(f"two secrets, {name}", f"{named} | grep -a ^authorization: | {show}; {basic}")
+    at_once = '-H "Authorization: Bearer $READS $WRITES"'
+    await both.run("two secrets, both", f"{curl} {at_once} https://secret.test/a")
     await both.run("two secrets, none", f"{curl} https://secret.test/a | grep -a ^authorization: | {show}")
     (workspace / "holder.py").write_text(HOLDER)
     await search_memory("memory", holding, workspace, "python3 holder.py; sleep 0", kept.placeholder)

@@ -14,9 +14,11 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -28,8 +30,9 @@ from forge import Egress
 from forge.core.extras import is_installed
 from forge.network import program_proxy
 from forge.network.program_proxy import ProgramProxy, answer_name, read_server_name
-from forge.network.program_requests import PieceChanger
+from forge.network.program_requests import SecretReader
 from forge.network.program_secrets import ProgramSecret
+from forge.network.value_cover import ValueCover
 from forge.process.running.run import find_tier
 from forge.process.sandbox import Tier
 from tests.network.authority import make_authority
@@ -287,7 +290,13 @@ def test_a_connection_ends_with_that_to_the_server_and_with_its_client(came):
     assert came["kept"]["output"].split("\n")[:2] == ["True and then the end", "b'ended'"], came["kept"]["output"]
 
 
-@pytest.mark.parametrize("name", ["upgraded", "in parts", "only a part", "hints", "named", "slow"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("upgraded", "in parts", "only a part", "hints", "named", "slow"),
+        *("broken line", "broken status", "broken chunk", "escaped"),
+    ],
+)
 def test_a_server_cannot_hand_the_secret_back_in_pieces_or_between_them(came, name):
     found = json.dumps(came[name])
     assert sum(came[name]["hits"].values()) >= 1
@@ -301,6 +310,18 @@ def test_answers_that_are_no_plain_text_still_come(came):
     assert came["in parts"]["output"].count("Bearer forge-") == 3  # the whole one each time
     assert "its answer is a part" in came["only a part"]["told"]
     assert came["hints"]["output"].endswith("ok")
+
+
+def test_an_answer_that_cannot_be_read_is_refused_in_words_of_ours(came):
+    """The library's words quote what cannot be read, which may be the value."""
+    for what, why in (("line", "illegal header line"), ("status", "illegal status line"), ("chunk", "")):
+        assert f"the answer of secret.test cannot be read: {why}" in came[f"broken {what}"]["told"]
+    assert came["escaped"]["output"].count("Bearer forge-") == 2
+    assert "BEARER forge-" in came["escaped"]["output"]
+
+
+def test_an_answer_is_refused_in_words_while_the_request_is_still_sent(came):
+    assert came["refused while the request is sent"]["output"].startswith("HTTP/1.1 502 its answer is a part")
 
 
 def test_what_servers_could_read_in_two_ways_is_sent_in_one(came):
@@ -396,6 +417,11 @@ def test_of_two_secrets_for_a_host_the_one_that_the_program_names_is_sent(came, 
     assert came[f"two secrets, {name}"]["output"].split()[:2] == ["Bearer", sent]
 
 
+def test_a_second_placeholder_in_the_header_of_the_first_does_not_go_out(came):
+    assert "it holds the placeholder of WRITES" in came["two secrets, both"]["output"]
+    assert came["two secrets, both"]["network"][0]["bytes_sent"] == 0
+
+
 def test_where_a_person_answers_only_later_the_host_is_refused_and_the_result_says_what_to_do(came):
     assert came["answered later"]["hits"] == {}
     assert came["answered later"]["asked"] == ["https://asked.test"]
@@ -456,11 +482,13 @@ def test_what_is_no_tls_greeting_names_nobody(noise):
     assert not read_server_name(noise)
 
 
+PLACEHOLDER = ProgramSecret(lambda: "", ("x.test",)).placeholder
+
+
 def test_a_value_is_covered_however_an_answer_is_cut():
-    secret = ProgramSecret(lambda: "", ("x.test",))
     text = b"before the-secret-value after the-secret-value"
     for size in range(1, len(text)):
-        changer = PieceChanger(dict(secret.spellings("the-secret-value")))
+        changer = ValueCover([("the-secret-value", PLACEHOLDER)])
         pieces = [changer.change(text[at : at + size]) for at in range(0, len(text), size)]
         whole = b"".join([*pieces, changer.change(b"", last=True)])
         assert len(whole) == len(text)
@@ -470,8 +498,8 @@ def test_a_value_is_covered_however_an_answer_is_cut():
 
 
 def test_base64_of_a_value_is_covered_at_any_place():
-    secret, value = ProgramSecret(lambda: "", ("x.test",)), "a-long-enough-secret-value"
-    changer = PieceChanger(dict(secret.spellings(value)))
+    value = "a-long-enough-secret-value"
+    changer = ValueCover([(value, PLACEHOLDER)])
     for before in range(6):
         coded = base64.b64encode(b"x" * before + value.encode() + b"yz")
         assert value[3:-3].encode() not in base64.b64decode(changer.change_whole(coded).replace(b"-", b"+"))
@@ -488,26 +516,50 @@ def test_base64_of_a_value_is_covered_at_any_place():
         lambda value: json.dumps(value),
         lambda value: html.escape(value),
         lambda value: base64.urlsafe_b64encode(b"me:" + value.encode()).decode(),
+        lambda value: "".join(f"\\u{ord(one):04X}" if one in "<>&'+=" else one for one in json.dumps(value)[1:-1]),
+        lambda value: json.dumps(json.dumps(value)),
+        lambda value: "".join(one if one.isalnum() else f"\\x{ord(one):02x}" for one in value),
+        lambda value: html.escape(value).replace("+", "&#43;").replace("&quot;", "&#34;"),
+        lambda value: html.escape(value).replace("/", "&#x2F;").replace("=", "&#x3D;"),
+        lambda value: value.translate({ord("/"): "&sol;", ord("+"): "&plus;", ord("="): "&equals;"}),
+        lambda value: "".join(f"={ord(one):02X}" if one in "=&" else one for one in value),
+        lambda value: base64.b64encode(value.encode()).decode().replace("/", "\\/").replace("+", "\\u002b"),
+        str.upper,
+        str.lower,
     ],
 )
-def test_the_usual_spellings_of_a_value_are_covered(spell):
-    value = 'a>>>b???c"d\\e&long-enough/value'
-    secret = ProgramSecret(lambda: "", ("x.test",))
-    changer = PieceChanger(dict(secret.spellings(value)))
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_the_usual_spellings_of_a_value_are_covered(spell, size):
+    value = 'a>>>b???c"d\\e&long+enough/value=='
+    changer = ValueCover([(value, PLACEHOLDER)])
     text = f"before {spell(value)} after".encode()
-    changed = changer.change_whole(text)
+    changed = b"".join(changer.change(text[at : at + size]) for at in range(0, len(text), size))
+    changed += changer.change(b"", last=True)
     assert b"forge-" in changed
+    assert b"ong" not in changed[10:-6].lower().replace(PLACEHOLDER.lower().encode(), b"")
     assert len(changed) == len(text)
     assert changer.change_whole(b"before a>>>b and after") == b"before a>>>b and after"
 
 
+@pytest.mark.parametrize("coding", ["utf-16-le", "utf-16-be", "utf-32"])
+def test_a_value_in_wide_characters_is_covered(coding):
+    text = "before the-secret-value after".encode(coding)
+    changed = ValueCover([("the-secret-value", PLACEHOLDER)]).change_whole(text)
+    assert len(changed) == len(text)
+    assert b"s" not in changed.replace(b"\0", b"").partition(b"before ")[2].partition(b"forge-")[0]
+    assert b"secret" not in changed.replace(b"\0", b"")
+    assert changed.replace(b"\0", b"").endswith(b" after")
+
+
 def test_a_piece_that_holds_no_beginning_of_a_value_is_passed_on_at_once():
-    changer = PieceChanger({b"the-secret": b"forge-0000"})
+    changer = ValueCover([("the-secret", "forge-0000")])
     assert changer.change(b"data: 1\n\n") == b"data: 1\n\n"
     assert changer.change(b"data: the-se") == b"data: "
     assert changer.change(b"cret") == b"forge-0000"
     assert changer.change(b"the-se") == b""
     assert changer.change(b"nse") == b"the-sense"
+    for said in (b"100%\n", b"a=b&c=d\n\n", b'{"a": "b\\n"}', b"x = 1", b"the\n"):
+        assert changer.change(said) == said
 
 
 @contextmanager
@@ -686,6 +738,29 @@ async def test_a_second_greeting_that_names_another_host_does_not_go_out(between
     assert second not in bytes(came)
 
 
+async def test_a_name_in_a_greeting_is_shown_without_control_characters():
+    ended = asyncio.Event()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        ended.set()
+
+    async with await asyncio.start_server(listen, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with _serving(_yes, HERE) as (proxy, through, _):
+
+            def send() -> None:
+                with _tunnel(port, through) as client, suppress(ConnectionResetError):
+                    client.sendall(_greeting("evil0example").replace(b"evil0", b"evi\x1b\n"))
+                    client.recv(100)
+
+            await asyncio.to_thread(send)
+            await ended.wait()
+            assert proxy.report()[0]["refused"].endswith('names another host ("evi\\u001b\\nexample")')
+
+
 async def test_a_second_greeting_that_a_server_asked_for_goes_through(tmp_path):
     authority = make_authority(tmp_path)
     context = authority.certify("DNS:localhost")
@@ -764,6 +839,64 @@ async def test_the_connections_of_all_programs_leave_files_for_other_work(monkey
             await asyncio.to_thread(ask)
         for one in held:
             one.close()
+
+
+async def test_a_secret_that_takes_a_while_is_read_once_for_all_requests_that_wait():
+    """Otherwise a program whose secret hangs would use up the threads with which others resolve names."""
+    asked, begun, answered = list[int](), threading.Event(), threading.Event()
+
+    def read() -> str:
+        asked.append(1)
+        begun.set()
+        assert answered.wait(60)
+        return "the value"
+
+    secret = ProgramSecret(read, ("x.test",))
+    reader = SecretReader([secret])
+    gone = asyncio.create_task(reader.read(secret))
+    waiting = [asyncio.create_task(reader.read(secret)) for _ in range(100)]
+    assert await asyncio.to_thread(begun.wait, 60)
+    gone.cancel()  # its client has ended
+    assert await asyncio.to_thread(lambda: "others work") == "others work"
+    answered.set()
+    assert await asyncio.gather(*waiting) == ["the value"] * 100
+    assert asked == [1]
+    assert await reader.read(secret) == "the value"  # and again for later ones
+    assert asked == [1, 1]
+
+
+def test_the_certificates_of_a_long_session_stay_valid(monkeypatch):
+    if not is_installed("secrets"):
+        pytest.skip("NOT TESTED: needs the extra secrets")
+    from cryptography import x509
+
+    from forge.network import session_authority
+
+    def greet() -> x509.Certificate:
+        """Greets the proxy as a program does; returns the certificate of the host."""
+        trusting = ssl.create_default_context()
+        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE  # OpenSSL has a clock of its own
+        to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = trusting.wrap_bio(to_client, to_server, server_hostname="long.example")
+        server = session_authority.find_context("long.example").wrap_bio(to_server, to_client, server_side=True)
+        for side in (client, server, client):
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+        return x509.load_der_x509_certificate(client.getpeercert(binary_form=True) or b"")
+
+    last = session_authority.trust_bundle().rpartition(b"-----BEGIN")  # the process's own
+    authority = x509.load_pem_x509_certificate(b"".join(last[1:]))
+    now = session_authority._now()
+    numbers = set()
+    for days in (0, 1, 50, 400, 3_000):
+        later = now + timedelta(days=days)
+        monkeypatch.setattr(session_authority, "_now", lambda later=later: later)
+        found = greet()
+        numbers.add(found.serial_number)
+        found.verify_directly_issued_by(authority)
+        for one in (found, authority):
+            assert one.not_valid_before_utc < later < one.not_valid_after_utc - timedelta(days=7)
+    assert 4 <= len(numbers) <= 5  # some are used again
 
 
 @pytest.mark.slow

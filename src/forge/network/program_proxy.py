@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import math
 import os
@@ -32,6 +33,7 @@ from forge.network.program_requests import (
     IDLE_SECONDS,
     Exchange,
     RefusedRequest,
+    SecretReader,
     SocketWire,
     StreamWire,
     Wire,
@@ -97,7 +99,7 @@ class ProgramProxy:
         self._judge = judge
         self._loop = asyncio.get_running_loop()
         self._egress = egress
-        self._secrets = egress.secrets
+        self._reader = SecretReader(egress.secrets)
         self._hosts: dict[tuple[str, int], ReachedHost] = {}
         self._verdicts: dict[str, asyncio.Future[str]] = {}
         self._asking = 0  # servers that are being judged
@@ -123,7 +125,7 @@ class ProgramProxy:
             from forge.network.session_authority import BUNDLE, BUNDLE_VARIABLES
 
             found |= dict.fromkeys(BUNDLE_VARIABLES, BUNDLE)
-        return found | {one.name: one.placeholder for one in self._secrets if one.name}
+        return found | {one.name: one.placeholder for one in self._egress.secrets if one.name}
 
     @property
     def files(self) -> Mapping[str, bytes]:
@@ -389,7 +391,7 @@ class ProgramProxy:
         is_kept: bool = False,
     ) -> None:
         count = partial(self._count, *origin)
-        await forward_request(exchange, request, upstream, origin, self._secrets, count, scheme=scheme, is_kept=is_kept)
+        await forward_request(exchange, request, upstream, origin, self._reader, count, scheme=scheme, is_kept=is_kept)
 
     def _count(self, host: str, port: int, way: str, size: int) -> None:
         found = self._hosts[host, port]
@@ -426,7 +428,7 @@ class ProgramProxy:
                 if name is None:
                     self._refuse(host, port, "its TLS greeting cannot be read")
                 if not _same_host(name, host):
-                    self._refuse(host, port, f'its TLS greeting names another host ("{name[:200]}")')
+                    self._refuse(host, port, f"its TLS greeting names another host ({json.dumps(name[:200])})")
             self._count(host, port, "sent", len(piece))
             await upstream.write(piece)
             piece = await _within(IDLE_SECONDS if greetings.found else HEAD_SECONDS, client.read())

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import re
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import MappingProxyType
 from typing import Protocol
 from urllib.parse import unquote
@@ -20,8 +20,10 @@ from urllib.parse import unquote
 import h11
 
 from forge.core.errors import ToolError
+from forge.core.execution.threads import in_thread
 from forge.network.address import read_url
 from forge.network.program_secrets import ProgramSecret, encode_basic
+from forge.network.value_cover import ValueCover
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +45,7 @@ _NOT_FORWARDED = MappingProxyType(
         b"CONNECT": "it would lead to another server",
     }
 )
+_LONGEST_HELD = 256  # characters beside a value in a header that are looked for together with it
 _BASIC = re.compile(rb"(?i)basic\s+([a-z0-9+/=_-]+)\s*\Z")
 
 
@@ -226,12 +229,33 @@ class Exchange:
             self._http.receive_data(await self.wire.read())
 
 
+class SecretReader:
+    """Reads the secrets of one program, each only once at a time: a command or a keyring may take a while."""
+
+    def __init__(self, secrets: Iterable[ProgramSecret]) -> None:
+        self.secrets = tuple(secrets)
+        self._reading: dict[str, asyncio.Future[str]] = {}  # by the placeholder
+
+    async def read(self, secret: ProgramSecret) -> str:
+        """Returns the value as it is now. Raises `UnusableAnswer`."""
+        if (reading := self._reading.get(secret.placeholder)) is None:
+            reading = self._reading[secret.placeholder] = asyncio.ensure_future(in_thread(secret.read))
+            reading.add_done_callback(lambda _: self._reading.pop(secret.placeholder))
+        try:
+            return await asyncio.shield(reading)
+        except ToolError as error:
+            raise UnusableAnswer(error.message) from None
+        except Exception as error:  # whatever a keyring raises
+            log.warning("the secret %s could not be read", secret.name, exc_info=True)
+            raise UnusableAnswer(f"the secret {secret.name} could not be read: {type(error).__name__}") from None
+
+
 async def forward_request(
     exchange: Exchange,
     request: h11.Request,
     upstream: Wire,
     origin: tuple[str, int],
-    secrets: Sequence[ProgramSecret],
+    reader: SecretReader,
     count: Callable[[str, int], None],
     *,
     scheme: str = "http",
@@ -243,44 +267,47 @@ async def forward_request(
 
     `count`: is told what was "sent" and "received", in bytes, as it happens; it raises `RefusedRequest` for too much.
     """
+    secrets = reader.secrets
     try:
-        mine = [(one, await _read(one)) for one in secrets if one.is_for(origin[0]) and scheme == "https"]
+        mine = [(one, await reader.read(one)) for one in secrets if one.is_for(origin[0]) and scheme == "https"]
         head, written = _forwarded_head(request, origin, scheme, mine, secrets)
     except RefusedRequest as refused:
         await exchange.refuse(405 if request.method.upper() in _NOT_FORWARDED else refused.status, str(refused))
         raise
-    spellings = dict(pair for one, _ in mine for pair in one.cover(written))
-    spellings |= dict(pair for one, value in mine for pair in one.spellings(value))  # each with its own placeholder
-    placeholders = PieceChanger({one.placeholder.encode(): b"" for one in secrets})
-    forwarding = _Forwarding(exchange, upstream, origin[0], (placeholders, PieceChanger(spellings)), count, bool(mine))
+    back = ValueCover([(value, one.placeholder) for one, value in mine], _find_covered(written, mine))
+    placeholders = _PlaceholderFinder([one.placeholder.encode() for one in secrets])
+    forwarding = _Forwarding(exchange, upstream, origin[0], (placeholders, back), count, bool(mine))
     forwarding.is_kept = is_kept
     sending = asyncio.ensure_future(forwarding.send(head))
     answering = asyncio.ensure_future(forwarding.answer())
     both = asyncio.gather(sending, answering)  # an answer may come before the whole request was sent
     watching = asyncio.ensure_future(forwarding.watch_client(sending))
+
+    async def stop() -> None:
+        for one in (sending, answering, watching):
+            one.cancel()
+        await asyncio.gather(sending, answering, watching, both, return_exceptions=True)
+
     try:
         await asyncio.wait((both, watching), return_when=asyncio.FIRST_COMPLETED)
         if not both.done():
             await watching
         await both
     except RefusedRequest as refused:
+        await stop()  # they read and write the connection that is answered now
         await exchange.refuse(refused.status, str(refused))
         raise
     finally:
-        for one in (sending, answering, watching):
-            one.cancel()
-        await asyncio.gather(sending, answering, watching, both, return_exceptions=True)
+        await stop()
 
 
-async def _read(secret: ProgramSecret) -> str:
-    """Reads a value in a thread: a command or a keyring takes a while, and other programs are not to wait for it."""
-    try:
-        return await asyncio.to_thread(secret.read)
-    except ToolError as error:
-        raise UnusableAnswer(error.message) from None
-    except Exception as error:  # whatever a keyring raises
-        log.warning("the secret %s could not be read", secret.name, exc_info=True)
-        raise UnusableAnswer(f"the secret {secret.name} could not be read: {type(error).__name__}") from None
+def _find_covered(written: Iterable[bytes], mine: Sequence[tuple[ProgramSecret, str]]) -> Iterator[tuple[str, str]]:
+    """Yields what headers hold around values, such as the base64 of a user and a password."""
+    for text in written:
+        for one, value in mine:
+            held = text.rpartition(b" ")[2].decode("utf-8", "replace")
+            if len(value) <= len(held) <= _LONGEST_HELD + 2 * len(value):
+                yield held, one.placeholder
 
 
 class _Forwarding:
@@ -291,7 +318,7 @@ class _Forwarding:
         exchange: Exchange,
         upstream: Wire,
         host: str,
-        changers: tuple[PieceChanger, PieceChanger],
+        changers: tuple[_PlaceholderFinder, ValueCover],
         count: Callable[[str, int], None],
         checked: bool,
     ) -> None:
@@ -327,7 +354,8 @@ class _Forwarding:
             try:
                 event = self._server.next_event()
             except h11.RemoteProtocolError as error:
-                raise UnusableAnswer(f"the answer of {self._host} cannot be read: {error}") from None
+                why = str(error).partition(":")[0]  # what follows is from the answer: it may be the secret
+                raise UnusableAnswer(f"the answer of {self._host} cannot be read: {why}") from None
             if event is h11.NEED_DATA:
                 piece = await self._read_answer()
                 self._count("received", len(piece))
@@ -435,10 +463,10 @@ def _forwarded_head(
     target = request.target
     if scheme == "http":
         target = read_url(request.target.decode("ascii", "replace")).target.encode()  # of the URL that was judged
-    rest = target + b"\n" + b"\n".join(name + b": " + value for name, value in headers if name not in by_header)
+    rest = target + b"\n" + b"\n".join(name + b": " + value for name, value in headers)
     rest += b"\n" + unquote(target.decode("ascii", "replace")).encode()
     for one in secrets:
-        if one.placeholder.encode() in rest or _in_basic(headers, one, by_header):
+        if one.placeholder.encode() in rest or _in_basic(headers, one):
             where = f"{' and '.join(one.hosts)}, in the header {one.header.partition(':')[0]}"
             raise RefusedRequest(f"it holds the placeholder of {one.name or 'a secret'}, which is only for {where}")
     written = [value for name, value in headers if name in by_header]
@@ -497,11 +525,11 @@ def _with_secret(headers: list[tuple[bytes, bytes]], secret: ProgramSecret, give
     return found if is_done else [*found, (secret.header_name, secret.write_header(given))]
 
 
-def _in_basic(headers: Iterable[tuple[bytes, bytes]], secret: ProgramSecret, allowed: Iterable[bytes]) -> bool:
+def _in_basic(headers: Iterable[tuple[bytes, bytes]], secret: ProgramSecret) -> bool:
     return any(
         (basic := _BASIC.match(value)) and secret.placeholder.encode() in _decode_base64(basic[1])
         for name, value in headers
-        if name in (b"authorization", b"proxy-authorization") and name not in allowed
+        if name in (b"authorization", b"proxy-authorization")
     )
 
 
@@ -512,7 +540,7 @@ def _decode_base64(text: bytes) -> bytes:
         return b""
 
 
-def _returned_head(response: h11.Response, back: PieceChanger, *, checked: bool) -> h11.Response:
+def _returned_head(response: h11.Response, back: ValueCover, *, checked: bool) -> h11.Response:
     raw = response.headers.raw_items()  # a name may be the value, whose letters count
     headers = [(name, value) for name, value in raw if name.lower() not in _HOP_BY_HOP]
     coding = b", ".join(value for name, value in headers if name.lower() == b"content-encoding").strip().lower()
@@ -529,7 +557,7 @@ def _returned_head(response: h11.Response, back: PieceChanger, *, checked: bool)
     )
 
 
-def _upgraded_head(response: h11.InformationalResponse, back: PieceChanger) -> h11.InformationalResponse:
+def _upgraded_head(response: h11.InformationalResponse, back: ValueCover) -> h11.InformationalResponse:
     raw = response.headers.raw_items()
     changed = [(back.change_whole(name), back.change_whole(value)) for name, value in raw]
     return h11.InformationalResponse(
@@ -537,37 +565,16 @@ def _upgraded_head(response: h11.InformationalResponse, back: PieceChanger) -> h
     )
 
 
-class PieceChanger:
-    """Changes byte strings in pieces of a text, each into one of the same length, also across pieces."""
+class _PlaceholderFinder:
+    """Finds placeholders in pieces of a text, also across pieces."""
 
-    def __init__(self, pairs: Mapping[bytes, bytes]) -> None:
-        self._pairs = dict(sorted(pairs.items(), key=lambda pair: -len(pair[0])))  # the longest is looked for first
-        self._found = re.compile(b"|".join(re.escape(one) for one in self._pairs)) if pairs else None
-        self._overlap = max((len(one) for one in self._pairs), default=1) - 1
-        self._firsts = {one[0] for one in self._pairs if one}
+    def __init__(self, placeholders: Sequence[bytes]) -> None:
+        self._found = re.compile(b"|".join(map(re.escape, placeholders))) if placeholders else None
+        self._overlap = max(map(len, placeholders), default=1) - 1
         self._kept = b""
 
-    def change_whole(self, text: bytes) -> bytes:
-        return text if self._found is None else self._found.sub(lambda found: self._pairs[found[0]], text)
-
-    def change(self, piece: bytes, *, last: bool = False) -> bytes:
-        """Returns what may be passed on; keeps the end, which may be the beginning of a string."""
-        if self._found is None:
-            return piece
-        text = self.change_whole(self._kept + piece)
-        cut = len(text) if last else self._find_beginning(text)
-        self._kept = text[cut:]
-        return text[:cut]
-
-    def _find_beginning(self, text: bytes) -> int:
-        """Returns where a string may begin that the text does not hold whole; its length if there is none."""
-        for at in range(max(0, len(text) - self._overlap), len(text)):
-            if text[at] in self._firsts and any(one.startswith(text[at:]) for one in self._pairs):
-                return at
-        return len(text)
-
     def finds(self, piece: bytes) -> bool:
-        """Returns whether a string is in the text so far."""
+        """Returns whether a placeholder is in the text so far."""
         if self._found is None:
             return False
         text = self._kept + piece
