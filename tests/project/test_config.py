@@ -11,8 +11,9 @@ import pytest
 from forge.core.context import ProgramLimits
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.extras import find_missing
+from forge.network.program_secrets import put_placeholders
 from forge.project.assemble.access import project_egress
-from forge.project.assemble.secrets import write_placeholders
+from forge.project.assemble.secrets import find_placeholders
 from forge.project.config import Configuration, load_configuration
 from forge.project.config.reader import document_schema
 
@@ -306,15 +307,15 @@ def test_hosts_of_secrets_are_read_as_they_are_compared(tmp_path):
     assert egress.secrets[0].hosts == ("x.test", "*.xn--bcher-kva.test", "2606:4700::1")
 
 
-def test_a_server_behind_the_proxy_gets_placeholders_in_place_of_the_values_in_its_variables(tmp_path, monkeypatch):
+def test_the_values_that_stay_outside_of_a_server_have_placeholders(tmp_path, monkeypatch):
     monkeypatch.setenv("A_TOKEN", "the value of a variable")
     monkeypatch.setenv("PLAIN", "plain")
     env = "{KEY: '${A_TOKEN}', URL: 'https://me:${A_TOKEN}@x.test', PLAIN: '${PLAIN}'}"
     found = load(
         tmp_path,
         "secrets: [{name: A_TOKEN, for: [x.test]}]\n"
-        f"mcpServers: {{x: {{command: y, env: {env}}}}}\n"
-        f"agents: {{z: {{acp: {{command: y, env: {env}}}}}}}\n",
+        f"mcpServers: {{x: {{command: y, args: ['--token=${{A_TOKEN}}'], env: {env}}}}}\n"
+        f"agents: {{z: {{acp: {{command: y, args: ['--token=${{A_TOKEN}}'], env: {env}}}}}}}\n",
     )
     egress = project_egress(found)
     assert egress is not None
@@ -322,11 +323,29 @@ def test_a_server_behind_the_proxy_gets_placeholders_in_place_of_the_values_in_i
     outside = found.agents["z"].acp
     assert outside is not None
     for entry in (found.servers["x"], outside):
-        assert write_placeholders(entry.environment, entry.kept_outside, egress) == {
+        found_here = find_placeholders(entry.kept_outside, egress)
+        assert {key: put_placeholders(text, found_here) for key, text in entry.environment.items()} == {
             "KEY": placeholder,
             "URL": f"https://me:{placeholder}@x.test",
+            "PLAIN": "plain",
         }
-        assert write_placeholders(entry.environment, entry.kept_outside, None) == {}
+        assert put_placeholders(entry.command[1], found_here) == f"--token={placeholder}"
+        assert find_placeholders(entry.kept_outside, None) == {}
+
+
+def test_a_value_that_changed_while_the_file_was_read_stays_outside_too(tmp_path):
+    """Two variables name a secret whose command says something else each time."""
+    found = load(
+        tmp_path,
+        f"secrets: [{{name: A_TOKEN, command: [sh, -c, 'echo >> {tmp_path}/n; echo a-token-$(wc -l < {tmp_path}/n)'],"
+        " lifetime: 0.000001, for: [x.test]}]\n"
+        "mcpServers: {x: {command: y, env: {ONE: '${A_TOKEN}', TWO: '${A_TOKEN}'}}}\n",
+    )
+    entry = found.servers["x"]
+    assert entry.environment["ONE"] != entry.environment["TWO"]
+    placeholders = find_placeholders(entry.kept_outside, project_egress(found))
+    for text in entry.environment.values():
+        assert put_placeholders(text, placeholders).startswith("forge-")
 
 
 def test_a_header_without_hosts_is_a_mistake(tmp_path):

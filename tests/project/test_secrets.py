@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from forge import Agent, load_project
-from forge.core.errors import ToolError
+from forge.core.errors import ErrorKind, ToolError
 from forge.core.extras import find_missing
+from forge.core.secrets.live_text import SecretSource
 from forge.process.sandbox import Tier, problem
 from forge.project.assemble.secrets import project_secrets
-from forge.project.config import Configuration
+from forge.project.config import Configuration, read_secret
 from tests.mcp.client.test_connection_http import ByHand, answered
 from tests.network.serving import Asked, Reply, page, serving
 
@@ -127,6 +128,58 @@ async def test_a_value_that_a_server_does_not_accept_is_read_once_more(tmp_path,
         assert (await agent.call(tool, arguments)).is_error == (tool == "far__look")  # an API's answer is a result
         assert servers.tokens[path][-1] == "the second token"
         assert (tmp_path / "asked").read_text() == "\n" * 3
+
+
+def test_a_command_that_gives_no_secret_is_explained_without_what_it_printed(monkeypatch):
+    monkeypatch.setattr(read_secret, "COMMAND_SECONDS", 1.0)
+    for line, why in (
+        ("true", "is empty"),
+        ("echo a-secret-value; exit 3", "it ended with exit code 3"),
+        ("printf 'a-secret-\\377value'", "is not text in UTF-8"),
+        ("yes a-secret-value", "printed more than 64 KiB"),
+        ("echo a-secret-value; sleep 100", "it did not end within 1 seconds"),
+        ("(sleep 100 &) ; exec >&-; sleep 100", "it did not end within 1 seconds"),
+    ):
+        with pytest.raises(ValueError, match=why) as caught:
+            read_secret.read_secret(None, ["sh", "-c", line])
+        assert "a-secret" not in str(caught.value)
+    with pytest.raises(ValueError, match="No such file"):
+        read_secret.read_secret(None, ["no-such-program-at-all"])
+    assert (
+        read_secret.read_secret(None, ["sh", "-c", "echo '  a-secret-välue '; (sleep 100 >&- &)"]) == "a-secret-välue"
+    )
+    assert read_secret.read_secret(None, ["sh", "-c", "cat; echo no input"]) == "no input"
+
+
+def test_a_secret_in_an_empty_or_binary_file_is_refused_and_not_taken_from_a_variable(tmp_path):
+    for content, why in ((b"\n", "is empty"), (b"a-secret-\xff", "is not text in UTF-8")):
+        (tmp_path / "token").write_bytes(content)
+        (tmp_path / "token").chmod(0o600)
+        with pytest.raises(ValueError, match=why):
+            read_secret.read_secret(tmp_path / "token")
+    (tmp_path / "token").write_bytes(b"a-secret-value\n")
+    assert read_secret.read_secret(tmp_path / "token") == "a-secret-value"
+
+
+def test_a_source_that_failed_is_not_asked_again_at_once():
+    """Else all who wait for a command that hangs would wait for it one after the other."""
+    asked = []
+
+    def read() -> str:
+        asked.append(1)
+        if len(asked) < 2:
+            raise ToolError("it hangs", ErrorKind.CONFIG, "mend it")
+        return "a value"
+
+    source = SecretSource(read, 300)
+    for _ in range(3):
+        with pytest.raises(ToolError, match="it hangs"):
+            source.read()
+    assert asked == [1]
+    source.expire()
+    assert source.read() == "a value"
+    assert source.read() == "a value"
+    assert asked == [1, 1]
 
 
 @asynccontextmanager

@@ -25,6 +25,7 @@ from forge.core.plain_values import brief, visible
 from forge.core.result import PRIVATE, UNTRUSTED, Label, ToolResult
 from forge.core.spec import Permission
 from forge.core.untrusted import has_too_many_values
+from forge.network.program_secrets import put_placeholders
 from forge.permissions.labels.settings import current_provenance
 from forge.process.environment import shell_environment
 from forge.process.running.limits import Resources
@@ -79,8 +80,8 @@ class AcpAgent:
         network: whether the confined program has a network.
         hosts: rules about hosts that hold for the program, such as those of the project.
         egress: the addresses that it may reach by them, and its secrets.
-        placeholders: variables instead of those in `env`, where the program reaches hosts only by these rules: with
-            placeholders of the secrets.
+        placeholders: of secret values in `args` and `env`: the program gets them in place of the values, unless it has
+            the whole network.
         workspace: the program's own access to the workspace, beside what it asks for: `none`, `read` or `write`.
         roots: further directories of the program, read-only unless given as a writable `Root`.
         hidden: files that the program cannot read in bubblewrap, wherever they are.
@@ -171,9 +172,12 @@ class AcpAgent:
             environment = {**shell_environment(), **self.env}
             limits = Resources(data=self.memory * MIB)
             confinement = None if self.sandbox == "off" else self._confine(name, directory)
-            environment |= self.placeholders if confinement is not None and confinement.proxy is not None else {}
+            command = (self.command, *map(str, self.args))
+            if confinement is not None and not confinement.network:
+                environment = {key: put_placeholders(text, self.placeholders) for key, text in environment.items()}
+                command = tuple(put_placeholders(word, self.placeholders) for word in command)
             program = await Piped.start(
-                (self.command, *map(str, self.args)),
+                command,
                 cwd=directory,
                 env=environment,
                 limits=limits,

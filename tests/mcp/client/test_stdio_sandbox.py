@@ -50,10 +50,10 @@ def home(tmp_path):
 
 
 @asynccontextmanager
-async def tries(home, **settings):
-    """Yields a function that runs code in a server."""
+async def tries(home, more=(), **settings):
+    """Yields a function that runs code in a server. `more`: further arguments."""
     desk = Desk()
-    server = mcp(Stdio(sys.executable, [str(home / "server.py")], cwd=home, **settings), name="tries")
+    server = mcp(Stdio(sys.executable, [str(home / "server.py"), *more], cwd=home, **settings), name="tries")
     async with mount_source(desk.registry, server):
 
         async def attempt(code):
@@ -194,23 +194,28 @@ async def test_the_rules_about_hosts_hold_for_a_server_and_its_secret_stays_outs
 
 
 @pytest.mark.skipif(bool(problem(Tier.BUBBLEWRAP)), reason="rules about hosts of programs need bubblewrap")
-async def test_a_program_behind_the_proxy_gets_placeholders_and_one_with_the_whole_network_the_values(home):
-    secret = ProgramSecret(lambda: "the-value-itself", ("api.example.com",), name="TOKEN")
+async def test_a_program_holds_placeholders_and_one_with_the_whole_network_the_values(home):
+    """In its variables and in its arguments; one without a network could only give the value away."""
+    value = "the-value-itself"
+    secret = ProgramSecret(lambda: value, ("api.example.com",), name="TOKEN")
     settings = {
-        "hosts": rules("allow network api.example.com"),
         "egress": Egress(secrets=(secret,)),
-        "env": {"TOKEN": "the-value-itself", "KEY": "the-value-itself"},
-        "placeholders": {"TOKEN": secret.placeholder, "KEY": secret.placeholder},
+        "env": {"TOKEN": value, "KEY": value},
+        "placeholders": {value: secret.placeholder},
     }
+    wanted = f"b{value[:8]!r} + b{value[8:]!r}"
     code = (
         "import glob, os\n"
-        "held = [b'the-value-itself' in open(one, 'rb').read() for one in glob.glob('/proc/[0-9]*/environ')]\n"
+        f"places = glob.glob('/proc/[0-9]*/environ') + glob.glob('/proc/[0-9]*/cmdline')\n"
+        f"held = [{wanted} in open(one, 'rb').read() for one in places]\n"
         "found = [os.environ['TOKEN'] + os.environ['KEY'], any(held)]"
     )
-    async with tries(home, sandbox="required", network=False, **settings) as attempt:
-        assert await attempt(code) == str([secret.placeholder * 2, False])
-    async with tries(home, sandbox="required", network=True, **settings) as attempt:
-        assert await attempt(code) == str(["the-value-itself" * 2, True])
+    hosts = {"hosts": rules("allow network api.example.com")}
+    for network, some in ((False, hosts), (False, {"hosts": rules("allow read")}), (False, {}), (True, hosts)):
+        async with tries(
+            home, sandbox="required", network=network, more=(f"--token={value}",), **some, **settings
+        ) as t:
+            assert await t(code) == str([value * 2, True] if network else [secret.placeholder * 2, False])
 
 
 @pytest.mark.skipif(bool(problem(Tier.BUBBLEWRAP)), reason="rules about hosts of programs need bubblewrap")

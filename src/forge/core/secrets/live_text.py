@@ -6,7 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from forge.core.errors import ToolError
 from forge.core.secrets import Secrets
+
+FAILED_SECONDS = 5.0  # in which a source that failed is not asked again: its readers would wait one after the other
 
 
 class SecretSource:
@@ -29,6 +32,7 @@ class SecretSource:
     def __init__(self, read: Callable[[], str], lifetime: float) -> None:
         self._read, self._lifetime = read, lifetime
         self._value = ""
+        self._problem: ToolError | None = None
         self._until = 0.0
         self._lock = threading.Lock()
         self._masks: list[Secrets] = []
@@ -36,11 +40,21 @@ class SecretSource:
     def read(self) -> str:
         with self._lock:
             if time.monotonic() >= self._until:
-                self._value = self._read()
-                self._until = time.monotonic() + self._lifetime
-                for masks in self._masks:
-                    masks.learn([self._value])
+                self._read_now()
+            if self._problem is not None:
+                raise ToolError(self._problem.message, self._problem.kind, self._problem.suggestion)
             return self._value
+
+    def _read_now(self) -> None:
+        try:
+            self._value, self._problem = self._read(), None
+        except ToolError as error:
+            self._problem = error
+            self._until = time.monotonic() + min(FAILED_SECONDS, self._lifetime)
+            return
+        self._until = time.monotonic() + self._lifetime
+        for masks in self._masks:
+            masks.learn([self._value])
 
     def expire(self) -> None:
         """Forgets the value: a server did not accept it."""

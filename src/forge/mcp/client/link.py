@@ -169,8 +169,8 @@ class Stdio:
         network: whether the confined program has a network.
         hosts: rules about hosts that hold for the program, such as those of the project.
         egress: the addresses that it may reach by them, and its secrets; by default the public ones.
-        placeholders: variables instead of those in `env`, where the program reaches hosts only by these rules: with
-            placeholders of the secrets.
+        placeholders: of secret values in `args` and `env`: the program gets them in place of the values, unless it has
+            the whole network.
         workspace: the program's access to its working directory: `write`, `read` or `none`.
         roots: further directories of the program, read-only unless given as a writable `Root`.
         hidden: files that the program cannot read in bubblewrap, wherever they are.

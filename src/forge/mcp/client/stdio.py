@@ -28,6 +28,7 @@ from forge.mcp.bounds import MIB, MOST_LINE, MOST_MESSAGE, MOST_VALUES
 from forge.mcp.client.link import ReachedHosts, Stdio, Wire
 from forge.mcp.programs.fetching import how_to_pin, is_fetching
 from forge.mcp.programs.installed import find_installed
+from forge.network.program_secrets import put_placeholders
 from forge.permissions.questions import PermissionRequest, show_invisible
 from forge.process.environment import shell_environment
 from forge.process.running.limits import Resources
@@ -308,7 +309,9 @@ async def _start(wire: Wire, server: Stdio, directory: Path, variables: Mapping[
         opened = server_network(name, server.hosts, server.egress, opened=server.network, sandbox=server.sandbox)
         proxy = None if isinstance(opened, bool) else opened
         confinement = replace(confinement, network=opened is True, proxy=proxy)
-        environment |= server.placeholders if proxy is not None else {}
+    if not confinement.network:
+        environment = {key: put_placeholders(text, server.placeholders) for key, text in environment.items()}
+        command = [put_placeholders(word, server.placeholders) for word in command]
     try:
         return await Piped.start(command, cwd=directory, env=environment, limits=limits, confinement=confinement)
     except ToolError as error:

@@ -70,20 +70,10 @@ def program_secrets(configuration: Configuration) -> tuple[ProgramSecret, ...]:
     return tuple(found)
 
 
-def write_placeholders(
-    variables: Mapping[str, str], values: Mapping[str, str], egress: Egress | None
-) -> dict[str, str]:
-    """Returns those variables of a server's program that hold secrets, with placeholders in place of the values.
-
-    `values`: of the secrets, by their name. The program gets these variables where only the proxy leads out.
-    """
-    found: dict[str, str] = {}
-    for secret in egress.secrets if egress is not None else ():
-        if value := values.get(secret.name):
-            for name, text in {**variables, **found}.items():
-                if value in text:
-                    found[name] = text.replace(value, secret.placeholder)
-    return found
+def find_placeholders(values: Mapping[str, str], egress: Egress | None) -> dict[str, str]:
+    """Returns the placeholders of values that stay outside of a program. `values`: each with the name of its secret."""
+    known = {secret.name: secret.placeholder for secret in (egress.secrets if egress is not None else ())}
+    return {value: known[name] for value, name in values.items() if name in known}
 
 
 def _read_value(configuration: Configuration, entry: SecretEntry) -> str:

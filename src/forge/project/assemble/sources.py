@@ -279,11 +279,11 @@ class ProgramAccess(TypedDict):
 
 def program_access(configuration: Configuration, entry: McpEntry | AcpEntry) -> ProgramAccess:
     """Returns the limits of a program, as its entry and the project say."""
-    from forge.project.assemble.secrets import write_placeholders
+    from forge.project.assemble.secrets import find_placeholders
 
     egress = project_egress(configuration)
     return ProgramAccess(
-        placeholders=write_placeholders(entry.environment, entry.kept_outside, egress),
+        placeholders=find_placeholders(entry.kept_outside, egress),
         sandbox=server_sandbox(configuration, entry),
         network=entry.network,
         hosts=project_policy(configuration, None),

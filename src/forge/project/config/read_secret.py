@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import selectors
 import stat
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +21,7 @@ COMMAND_SECONDS = 30.0
 def read_secret(file: Path | None, command: Sequence[str] = (), keyring: str = "") -> str:
     """Returns the value from the first of these that is named; "" if none is. Raises `ValueError` with the problem."""
     if file is not None:
-        return read_secret_file(file)
+        return _check_text(read_secret_file(file), str(file))
     if command:
         return _ask_command(command)
     return _ask_keyring(keyring) if keyring else ""
@@ -45,13 +47,49 @@ def read_secret_file(path: Path) -> str:
 
 
 def _ask_command(command: Sequence[str]) -> str:
+    """Runs a command, without the input of Forge, which may be the protocol of a server."""
+    name = f"the command {command[0]}"
     try:
-        said = subprocess.run(list(command), capture_output=True, text=True, timeout=COMMAND_SECONDS, check=True)
-    except (OSError, subprocess.SubprocessError, UnicodeError) as error:
-        code = getattr(error, "returncode", None)
-        why = f"it ended with exit code {code}" if code is not None else type(error).__name__
-        raise ValueError(f"the command {command[0]} gave no secret: {why}") from None
-    return said.stdout.strip()
+        with subprocess.Popen(
+            list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as asked:
+            try:
+                said = _read_output(asked)
+                code = asked.wait(COMMAND_SECONDS)
+            finally:
+                asked.kill()
+    except subprocess.TimeoutExpired:
+        raise ValueError(f"{name} gave no secret: it did not end within {COMMAND_SECONDS:.0f} seconds") from None
+    except OSError as error:
+        raise ValueError(f"{name} gave no secret: {error.strerror or type(error).__name__}") from None
+    if len(said) > LARGEST_FILE:
+        raise ValueError(f"{name} printed more than {LARGEST_FILE // 1024} KiB")
+    if code:
+        raise ValueError(f"{name} gave no secret: it ended with exit code {code}")
+    return _check_text(said.decode("utf-8", "replace").strip(), f"what {name} printed")
+
+
+def _read_output(asked: subprocess.Popen[bytes]) -> bytes:
+    """Reads what a command prints until it ends its output, or has printed too much. Raises `TimeoutExpired`."""
+    assert asked.stdout is not None
+    until, said = time.monotonic() + COMMAND_SECONDS, b""
+    with selectors.DefaultSelector() as ready:
+        ready.register(asked.stdout, selectors.EVENT_READ)
+        while ready.select(max(0.0, until - time.monotonic())):
+            piece = os.read(asked.stdout.fileno(), LARGEST_FILE)
+            said += piece
+            if not piece or len(said) > LARGEST_FILE:
+                asked.stdout.close()
+                return said
+    raise subprocess.TimeoutExpired(asked.args, COMMAND_SECONDS)
+
+
+def _check_text(text: str, what: str) -> str:
+    if not text:
+        raise ValueError(f"{what} is empty")
+    if "\ufffd" in text:
+        raise ValueError(f"{what} is not text in UTF-8")
+    return text
 
 
 def _ask_keyring(place: str) -> str:

@@ -73,7 +73,7 @@ class ConfigReader:
         self.sources: dict[str, SecretSource] = {}  # of the values of such entries, by key path
         self.live: dict[str, LiveText] = {}  # texts that hold one of them, by key path
         self.secrets: list[str] = []  # values of the environment that must be masked, of the current entry
-        self.kept_outside: dict[str, str] = {}  # those of them that have `for`, by their name
+        self.kept_outside: dict[str, str] = {}  # those of them that have `for`: value -> name
 
     def read_document(self, document: Any) -> Any:
         """Returns the typed values of a document."""
@@ -188,7 +188,7 @@ class ConfigReader:
         if given and (secret or name in self.named or is_secret(name)):
             self.secrets.append(given)
         if given and name in self.named and self.elsewhere[self.named[name]].get("for"):
-            self.kept_outside[name] = given
+            self.kept_outside[given] = name
         return given or default or "", source if given else None
 
     def _source_elsewhere(self, name: str) -> SecretSource | None:

@@ -62,7 +62,7 @@ class SourceEntry(Section):
     ] = field(default_factory=dict)
     timeout: Annotated[Above0 | None, Key("Time limit of a call, in seconds.", 30)] = None
     secrets: tuple[str, ...] = ()
-    kept_outside: Mapping[str, str] = field(default_factory=dict)  # values of secrets with `for`, by their name
+    kept_outside: Mapping[str, str] = field(default_factory=dict)  # values of secrets with `for`, each with its name
 
     @property
     def headers(self) -> dict[str, str | LiveText]:
