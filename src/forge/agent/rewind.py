@@ -25,9 +25,10 @@ from forge.core.messages import BACKGROUND, Message, ToolCall
 from forge.core.plain_values import brief
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
-from forge.permissions.gate import PolicyGate, denial
+from forge.permissions.gate import PolicyGate
 from forge.permissions.questions import Decision as RuleDecision
 from forge.permissions.questions import PermissionRequest
+from forge.permissions.refusals import denial
 from forge.tools.todo import complete_items
 from forge.workspace.changes.commit import Change
 from forge.workspace.changes.journal import Decision, recover
