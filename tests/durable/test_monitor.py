@@ -267,7 +267,7 @@ def test_a_sub_run_is_not_paid_twice() -> None:
 
 
 def test_an_unknown_call_says_so() -> None:
-    assert unknown_result(ToolCall("pay", {}), "ran").data["state"] == "unknown"
+    assert unknown_result(ToolCall("pay", {})).data["state"] == "unknown"
 
 
 def test_the_page_lists_every_metric() -> None:

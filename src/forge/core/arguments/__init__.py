@@ -15,16 +15,17 @@ When a tool is called, one of three parsers gets what the model sent, and return
 
 Correct arguments of a typed function take one strict pass over the text. Everything else goes this way:
 
-    text -> `json_text`, or `almost_json` -> data -> check -> arguments
-                                                       |
-                                                   problems -> `repair` (`wrappers`, `names`) -> check -> `Repaired`
-                                                                                                   |
-                                                                                               `explain` -> `ToolError`
+    text -> `almost_json` -> data -> check -> arguments
+                                       |
+                                   problems -> `repair` (`wrappers`, `names`) -> check -> `Repaired`
+                                                                                   |
+                                                                               `explain` -> `ToolError`
 
 Aliases of names are replaced before the check. What a model's own validators refuse is explained, and not repaired.
 
 What both paths use:
 
+    json_text          writes JSON text, limits its size, and has the errors about text that is no JSON
     parameters         limits and examples in a parameter's type
     plain_types        reads parameters of plain types without pydantic
     spellings          reads lists and objects in other spellings than JSON's

@@ -1,4 +1,4 @@
-"""Reads the text of a call that is not quite a JSON object, where it has only one meaning."""
+"""Reads the text of a call: a JSON object, or a text that is not quite one and has only one meaning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the text of a call that is one JSON object; `almost_json` reads text that is none, but has one meaning."""
+"""The JSON text of arguments: writes it, limits its size, and reads one object strictly, without any repair."""
 
 from __future__ import annotations
 

@@ -18,9 +18,10 @@ SLICE = 0.01  # seconds that an async generator may run before other tasks do
 
 
 async def initialise_once(running: list[asyncio.Task[Any]], initialise: Callable[[], Any]) -> Any:
-    """Returns the value of an initialiser; callers that come while it is `running` wait for the same value.
+    """Runs an initialiser once for all callers that come meanwhile, and returns its value.
 
-    It runs in a task of its own, so that a caller who is cancelled stops only itself.
+    `running` holds its task while it runs, and is empty otherwise. The task is its own, so that a caller who is
+    cancelled stops only itself.
     """
     if not running or running[0].get_loop() is not asyncio.get_running_loop():
         running[:] = [asyncio.create_task(_initialise(initialise))]
@@ -143,6 +144,8 @@ async def run_generator(
 
 
 class _Pieces:
+    """What a generator has yielded."""
+
     def __init__(self, ctx: ToolContext) -> None:
         self.ctx = ctx
         self.texts: list[str] = []

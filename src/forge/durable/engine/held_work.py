@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import sqlalchemy as sa
 
@@ -95,11 +95,12 @@ class HeldWork:
             if run.status == "cancelled":
                 return False
             if run.is_over or _accepts_messages(run):
-                queued = await _retry_while_away(run_id, partial(_append_messages, self._store, run, said))
-                if isinstance(queued, RunInfo):
+                append = partial(self._store.advance, run_id, say=said, from_segment=run.segment)
+                if (queued := await _retry_while_away(run_id, append)) is not None:
                     await self._resume(queued)
-                if queued is not None:
                     return True
+                if await _retry_while_away(run_id, partial(_is_appended, self._store, run_id, said)):
+                    return True  # the database stored it, but the connection was lost before the reply
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, pause * 1.5)
 
@@ -120,12 +121,9 @@ async def report_lost(store: RunStore, starter: Starter) -> None:
             await in_thread(partial(starter.start, queued))
 
 
-def _append_messages(store: RunStore, run: RunInfo, said: list[Message]) -> RunInfo | Literal["before"] | None:
-    """Returns the queued run; "before" if an earlier try stored the messages; None if it is busy or cancelled."""
-    queued = store.advance(run.id, say=said, from_segment=run.segment)
-    if queued is None and said[-1].text in {message.text for message in store.messages(run.id)}:
-        return "before"  # the database stored it, but the connection was lost before the reply
-    return queued
+def _is_appended(store: RunStore, run_id: str, said: list[Message]) -> bool:
+    """Returns whether the run has the messages. Their texts name the calls, so no two are the same."""
+    return said[-1].text in {message.text for message in store.messages(run_id)}
 
 
 async def _retry_while_away(run_id: str, work: Callable[[], T]) -> T:

@@ -74,11 +74,9 @@ async def ask_tool(attempt: Attempt, ctx: ToolContext, steps: Iterable[Step]) ->
         return await _ask(attempt, ctx)
 
 
-def unknown_result(call: ToolCall, verb: str) -> ToolResult:
-    """Builds the result of a call whose worker was lost."""
-    message = (
-        f"its state is unknown: the worker that {verb} it was lost while it was running, and it may have taken effect"
-    )
+def unknown_result(call: ToolCall) -> ToolResult:
+    """Builds the result of a call, or of its background work, whose worker was lost."""
+    message = "its state is unknown: the worker that ran it was lost while it was running, and it may have taken effect"
     error = ToolError(message, ErrorKind.SYSTEM, "Check its effects before you repeat it.")
     return ToolResult.failed(error, during=render_call(call)).with_data(state="unknown")
 
@@ -97,7 +95,7 @@ def find_completed(store: RunStore, run_id: str, segment: int, call: ToolCall) -
     event = store.find_event(run_id, segment, key)
     if event is not None:
         return ToolResult.from_dict(event["result"])
-    return unknown_result(call, "did")
+    return unknown_result(call)
 
 
 CallKey = tuple[str, int, str]

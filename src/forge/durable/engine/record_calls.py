@@ -140,7 +140,7 @@ class RecordedExecutor(ToolExecutor):
         with note_open_call(self.attempt, ctx) as noted:
             is_part = isinstance(call, InnerCall) and call.parent in self._begun  # of a call whose intent is stored
             if call.id not in self._begun and not is_part and not await self._store_intent(ctx):
-                return unknown_result(call, "ran")
+                return unknown_result(call)
             self._begun.add(call.id)
             noted.begin()
             return noted.end(await proceed(ctx))
@@ -270,7 +270,7 @@ class RecordedExecutor(ToolExecutor):
                 self.emit_not_run(call, scope, result)
                 return result
         counters.unknown += 1
-        result = explain_unknown(unknown_result(call, "ran"), reason)
+        result = explain_unknown(unknown_result(call), reason)
         self.emit_not_run(call, scope, result)
         return result
 

@@ -114,17 +114,21 @@ def key_of(segment: int, kind: str, which: str, detail: str = ":") -> str:
 
 
 class EventWriter:
-    """Writes the events of all runs of a process together: a transaction costs as much as a recorded step."""
+    """Writes the events of all runs of a process together: a transaction costs as much as a recorded step.
+
+    Recorders with new rows wait for the timer, which begins a write of all of them. One whose segment ends does not
+    wait for the timer: it asks for a write. There is one write at a time, so several that ask share the next one.
+    """
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
-        self._waiting: dict[EventRecorder, None] = {}
-        self._asked: dict[EventRecorder, None] = {}  # those that wait for the end of the write
-        self._written: set[EventRecorder] = set()  # those whose rows the transaction under way writes
+        self._waiting: dict[EventRecorder, None] = {}  # for the timer; in order, as in a set that has one
+        self._asked: dict[EventRecorder, None] = {}
+        self._written: set[EventRecorder] = set()  # by the transaction under way
         self._writing = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
-        self._not_before = 0.0  # after a failure, however many events follow
-        self._task: asyncio.Task[None] | None = None
+        self._not_before = 0.0  # in the loop's time: no write begins earlier, since one has just failed
+        self._task: asyncio.Task[None] | None = None  # the write that the timer began last
 
     def write_within(self, seconds: float, recorder: EventRecorder) -> None:
         self._waiting[recorder] = None

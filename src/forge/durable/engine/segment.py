@@ -179,7 +179,6 @@ class DrivenSegment:
             user=str(given.get("user", scope.user)),
             task=str(given.get(TASK, "")),
         )
-
         attempt.context.programs.note_run(self.run, self.scope.session_id)
 
     async def drive(self) -> Outcome:
