@@ -144,7 +144,7 @@ async def run_generator(
 
 
 class _Pieces:
-    """What a generator has yielded."""
+    """The pieces that a generator yields, as they arrive."""
 
     def __init__(self, ctx: ToolContext) -> None:
         self.ctx = ctx
