@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from forge.process import sandbox
 from tests.cli.conftest import environment
 
 
@@ -36,6 +37,19 @@ def test_it_says_whether_guardrails_can_redact_exactly(here, monkeypatch, there,
     (check,) = [one for one in here("doctor", "--json").json["checks"] if one["check"] == "RE2"]
     assert check["status"] == status
     assert bool(check["fix"]) is not there
+
+
+@pytest.mark.parametrize("is_possible", [True, False])
+def test_without_a_sandbox_it_gives_advice_that_fits_the_system(here, monkeypatch, is_possible):
+    """On macOS no package brings one."""
+    monkeypatch.setattr(sandbox, "_problem", lambda tier: "it is not here")
+    monkeypatch.setattr(sandbox, "is_possible", lambda: is_possible)
+    monkeypatch.setattr("forge.project.doctor.machine.is_possible", lambda: is_possible)
+    found = checks(here("doctor", "--json"))
+    for name in ("sandbox", "trial"):
+        assert ("install" in found[name]["fix"].lower().replace("install.md", "")) is is_possible
+        assert ("on Linux only" in found[name]["fix"]) is not is_possible
+    assert found["sandbox"]["fix"].count("on Linux only") == (0 if is_possible else 1)
 
 
 def test_people_get_a_verdict_first_and_every_check_if_they_ask(here):

@@ -93,7 +93,7 @@ def choose_tier(setting: str | bool = "auto") -> Tier:
     raise ToolError(
         f"sandbox: {wanted} is not available: " + "; ".join(f"{tier}: {problem(tier)}" for tier in tiers),
         ErrorKind.CONFIG,
-        f"{_HOW[tiers[0]]} Or set sandbox: off; programs then have all your permissions.",
+        f"{_advise(tiers[0])} Or set sandbox: off; programs then have all your permissions.",
     )
 
 
@@ -210,7 +210,7 @@ def report_tiers() -> list[dict[str, Any]]:
     for tier in _COMMANDS:
         why = problem(tier)
         detail = f"{facts[tier]()}; {why}" if why else facts[tier]()
-        rows.append({"tier": str(tier), "usable": not why, "detail": detail, "how": _HOW[tier] if why else ""})
+        rows.append({"tier": str(tier), "usable": not why, "detail": detail, "how": _advise(tier) if why else ""})
     return rows
 
 
@@ -220,9 +220,18 @@ def problem(tier: Tier) -> str:
         return _problem(tier)
 
 
+def is_possible() -> bool:
+    """Returns whether this system can have a sandbox at all."""
+    return sys.platform == "linux"
+
+
+def _advise(tier: Tier) -> str:
+    return _HOW[tier] if is_possible() else "Sandboxes exist on Linux only: docs/install.md says what this means."
+
+
 @cache
 def _problem(tier: Tier) -> str:
-    if sys.platform != "linux":
+    if not is_possible():
         return "it exists on Linux only"
     try:
         return _try_tier(tier)

@@ -20,7 +20,7 @@ from forge.process.run_script.runtimes import command_for
 from forge.process.running.cgroups import find_delegated
 from forge.process.running.overlay import COPY, FUSE, OVERLAY, ROOT_OVERLAY
 from forge.process.running.trial import find_trial
-from forge.process.sandbox import Tier, choose_tier, describe_tier_limits, report_tiers
+from forge.process.sandbox import Tier, choose_tier, describe_tier_limits, is_possible, report_tiers
 from forge.process.sandbox.layout import confinement_of
 from forge.project.assemble.secrets import KEYS
 from forge.project.config.declaration import Configuration
@@ -78,7 +78,7 @@ def _python() -> Finding:
 def _sandbox(configuration: Configuration) -> Iterator[Finding]:
     """Yields the tier in which programs run, and why a better one is not used."""
     tiers = report_tiers()
-    ways = " ".join(one["how"] for one in tiers if one["how"])
+    ways = " ".join(dict.fromkeys(one["how"] for one in tiers if one["how"]))
     try:
         tier = choose_tier(configuration.sandbox)
     except ToolError as error:
@@ -126,7 +126,8 @@ def examine_trial(configuration: Configuration, scope: Scope) -> Finding:
     if found.how:
         return Finding("trial", "ok", f"{configuration.trial}: programs can be tried, by {_TRIALS[found.how]}{why}")
     said = f"{configuration.trial}: no trial is possible here, so programs ask before they run: {found.problem}"
-    return Finding("trial", "note", said, "Install bubblewrap and allow user namespaces; docs/trial-runs.md has more.")
+    fix = "Install bubblewrap and allow user namespaces;" if is_possible() else "Trials exist on Linux only;"
+    return Finding("trial", "note", said, f"{fix} docs/trial-runs.md has more.")
 
 
 def _search() -> Finding:
