@@ -6,6 +6,7 @@ import pytest
 
 from forge.core.errors import ToolError
 from forge.project.assemble.secrets import project_secrets
+from forge.project.assemble.services import build_channel
 from forge.project.config import Configuration, load_configuration
 
 
@@ -127,3 +128,13 @@ def test_an_entry_that_lacks_a_variable_is_left_out_and_the_others_stay(read, mo
     with pytest.raises(ToolError, match=r"webhooks\.w\.url_env: .*NOT_THERE is not set") as caught:
         found.check_set("webhooks")
     assert caught.value.suggestion == "Set it before Forge starts: export NOT_THERE=…"
+
+
+def test_a_channel_that_lacks_a_variable_says_how_to_set_it(read, monkeypatch):
+    monkeypatch.delenv("NOT_THERE", raising=False)
+    found = read("channels: {t: {type: telegram, token_env: NOT_THERE, chat_id: 1}}\n")
+    with pytest.raises(ToolError, match=r"channels\.t: the environment variable NOT_THERE is not set") as caught:
+        build_channel(found, found.channels["t"])
+    assert caught.value.suggestion == "Set it before Forge starts: export NOT_THERE=…"
+    monkeypatch.setenv("NOT_THERE", "1:a")
+    assert build_channel(found, found.channels["t"])

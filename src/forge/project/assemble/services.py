@@ -114,8 +114,8 @@ def _read_optional(configuration: Configuration, entry: ChannelEntry, variable: 
 def _read_variable(configuration: Configuration, entry: ChannelEntry, variable: str) -> str:
     value = os.environ.get(variable, "")
     if not value:
-        problem = f"the environment variable {variable} is not set; set it before Forge starts"
-        raise configuration.error(entry.key_path, problem)
+        error = configuration.error(entry.key_path, f"the environment variable {variable} is not set")
+        raise ToolError(error.message, ErrorKind.CONFIG, f"Set it before Forge starts: export {variable}=…")
     return value
 
 
