@@ -72,3 +72,17 @@ def test_a_value_of_a_review_writes_nothing_unasked(tmp_path: Path) -> None:
     result = run(tmp_path, Scripted(calls("run_code", code=OBEYS), says("I may not.")))
     assert "permissions: {}" not in (tmp_path / "analyst/forge.yaml").read_text()
     assert result.messages[-2].is_error, result.messages[-2].text
+
+
+def test_a_query_reads_the_orders_and_nothing_else(tmp_path: Path) -> None:
+    model = Scripted(
+        calls("query", sql="SELECT SUM(pieces) FROM orders"),
+        calls("query", sql="ATTACH DATABASE 'data/other.db' AS other"),
+        calls("query", sql="DELETE FROM orders"),
+        says("I can only read."),
+    )
+    right, attached, deleted = [one for one in run(tmp_path, model).messages if one.role == "tool"]
+    assert not right.is_error, right.text
+    assert attached.is_error
+    assert deleted.is_error
+    assert not (tmp_path / "analyst/data/other.db").exists()
