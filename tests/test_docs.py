@@ -319,6 +319,15 @@ def test_every_page_is_in_the_navigation():
     assert sorted(named(settings["project"]["nav"])) == PAGES
 
 
+def test_the_link_to_the_repository_asks_no_server():
+    """The theme's own one has a component that queries GitHub's API at each visit."""
+    settings = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))
+    source = ROOT / settings["project"]["theme"]["custom_dir"] / "partials/source.html"
+    link = source.read_text(encoding="utf-8").partition("-#}")[2]
+    assert "config.repo_url" in link
+    assert "data-md-component" not in link
+
+
 def named(entry: object) -> list[str]:
     if isinstance(entry, str):
         return [entry]
