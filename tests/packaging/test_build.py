@@ -64,7 +64,7 @@ def test_what_is_built_passes_its_checks(dist, capsys):
     assert capsys.readouterr().out.split() == check_dist(dist)
 
 
-@pytest.mark.parametrize("change", ["missing", "stray", "content", "version"])
+@pytest.mark.parametrize("change", ["missing", "stray", "content", "inside", "lacking", "version"])
 def test_what_is_wrong_with_it_is_named(dist, tmp_path, change, capsys):
     broken = Path(shutil.copytree(dist, tmp_path / "dist"))
     (wheel,) = broken.glob("*.whl")
@@ -76,6 +76,15 @@ def test_what_is_wrong_with_it_is_named(dist, tmp_path, change, capsys):
     elif change == "content":
         with zipfile.ZipFile(wheel, "a") as archive:
             archive.writestr("tests/test_a.py", "")
+    elif change == "inside":
+        with zipfile.ZipFile(wheel, "a") as archive:
+            archive.writestr("forge/notes.txt", "")
+    elif change == "lacking":
+        with zipfile.ZipFile(wheel) as whole, zipfile.ZipFile(tmp_path / "less.whl", "w") as less:
+            for name in whole.namelist():
+                if name != "forge/project/config/forge.schema.json":
+                    less.writestr(name, whole.read(name))
+        shutil.move(tmp_path / "less.whl", wheel)
     else:
         root = tmp_path
         (tmp_path / "pyproject.toml").write_text('version = "9.9.9"\n')

