@@ -215,6 +215,42 @@ async def test_cancelling_one_run_leaves_the_programs_and_the_work_of_the_other(
     assert until(lambda: not found(words["bob"])), "a run that names no session ends its programs"
 
 
+async def test_a_session_that_begins_again_gets_the_results_of_its_own_background_work():
+    """Work that was open when the session ended goes on, and its result belongs to no run."""
+    release = {"old": asyncio.Event(), "new": asyncio.Event()}
+    begun = asyncio.Event()
+
+    @tool
+    async def index(name: str, ctx: ToolContext) -> ToolResult:
+        """Index in the background."""
+
+        async def work() -> str:
+            begun.set()
+            await release[name].wait()
+            return f"the {name} index"
+
+        return ctx.background(work(), "begun")
+
+    script = (ToolCall("index", {"name": "old"}), "first", ToolCall("index", {"name": "new"}), "second", "third")
+    agent = Agent(Scripted(*script), tools=[index])
+    events: list[str] = []
+    agent.activity.subscribe(lambda event: events.append(event.result.for_llm), ToolCompleted)
+    await agent.run("go", session="ada")
+    await begun.wait()
+    begun.clear()
+    agent.end_session("ada")
+    again = asyncio.create_task(agent.run("go", session="ada", wait_for_background=True))
+    await begun.wait()
+    release["new"].set()
+    result = await again
+    assert result.text == "third"
+    assert "the new index" in result.messages[-2].text
+    release["old"].set()
+    assert await agent._opening.background.settled(10)
+    assert events == ["the new index", "the old index"]
+    assert "the old index" not in "".join(message.text for message in result.messages)
+
+
 @linux
 async def test_programs_of_a_named_session_go_on_until_it_ends(tmp_path):
     word = mark()
@@ -307,7 +343,7 @@ async def test_a_long_lived_agent_keeps_nothing_of_runs_that_are_over(tmp_path):
     await work_of(agent).settled(5)
     assert len(set(ended)) == runs
     work = work_of(agent)
-    assert not any((agent._opening.sessions, work._open, work._completed, work._when_over, work.offered, work._waiting))
+    assert not any((agent._opening.sessions, work._open, work._completed, work._ended, work.offered, work._waiting))
     for session in ended:
         assert not agent.gate.remembered(session)
         assert not state.seen.files(session)

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum, auto
-from typing import Any
+from typing import Any, NamedTuple
 
 from forge.core.context import ToolContext, Work
 from forge.core.errors import ErrorKind, ToolError
@@ -72,6 +72,13 @@ class OpenWork:
         return self.ctx.scope.session_id, self.ctx.call.id
 
 
+class _EndedSession(NamedTuple):
+    """The work that was open when a session ended, and what is called once it is over."""
+
+    open: set[OpenWork]
+    then: Callable[[], None]
+
+
 class BackgroundWork:
     """An executor's open work. `finish` receives every result, once; `failed` turns an exception into one."""
 
@@ -83,7 +90,7 @@ class BackgroundWork:
         self._open: dict[str, set[OpenWork]] = {}  # by session
         self._lock = threading.Lock()
         self._completed: dict[str, deque[tuple[ToolCall, ToolResult]]] = {}  # session -> results to be taken
-        self._when_over: dict[str, Callable[[], None]] = {}  # session -> called once nothing of it is open
+        self._ended: dict[str, _EndedSession] = {}  # by session; another one may have its name meanwhile
         self._waiting: set[asyncio.Future[None]] = set()
         self.offered: dict[tuple[str, str], set[OpenWork]] = {}  # of calls that run: by session and call id
 
@@ -125,7 +132,8 @@ class BackgroundWork:
     def keep_completed(self, ctx: ToolContext, result: ToolResult) -> None:
         """Stores a result for a loop to take. Results that no loop takes are forgotten, oldest first."""
         session = ctx.scope.session_id
-        if session not in self._when_over:  # otherwise the session has ended, and no loop takes results
+        ended = self._ended.get(session)
+        if ended is None or all(work.ctx is not ctx for work in ended.open):  # otherwise no loop takes the result
             self._completed.setdefault(session, deque(maxlen=MOST_COMPLETED)).append((ctx.call, result))
             self._wake_waiters()
 
@@ -190,9 +198,13 @@ class BackgroundWork:
                 task.cancel()
 
     def forget(self, session_id: str, then: Callable[[], None]) -> None:
-        """Ends a session: its results are no longer stored. `then` is called once its work is over."""
+        """Ends a session: results of its open work are not stored. `then` is called once that work is over."""
         self._completed.pop(session_id, None)
-        self._when_over[session_id] = then
+        with self._lock:
+            works = self._open.pop(session_id, set())
+            if (before := self._ended.get(session_id)) is not None:
+                works |= before.open
+            self._ended[session_id] = _EndedSession(works, then)
         self._run_when_over(session_id)
 
     def complete(self, work: OpenWork, value: object) -> None:
@@ -228,8 +240,10 @@ class BackgroundWork:
         """Returns whether this loop receives a result of the session, or of any. Those for other loops never arrive."""
         here = asyncio.get_running_loop()
         with self._lock:  # other threads may add work meanwhile
-            sessions = self._open.values() if session_id is None else [self._open.get(session_id, set())]
-            return any(work.loop is here for works in sessions for work in works)
+            if session_id is not None:
+                return any(work.loop is here for work in self._open.get(session_id, ()))
+            ended = [session.open for session in self._ended.values()]
+            return any(work.loop is here for works in (*self._open.values(), *ended) for work in works)
 
     def _close(self, work: OpenWork) -> None:
         work.state = WorkState.CLOSED
@@ -238,6 +252,8 @@ class BackgroundWork:
             works.discard(work)
             if not works:
                 self._open.pop(work.session, None)
+            if (ended := self._ended.get(work.session)) is not None:
+                ended.open.discard(work)
         self._run_when_over(work.session)
         self._wake_waiters()
 
@@ -247,8 +263,9 @@ class BackgroundWork:
                 waiting.get_loop().call_soon_threadsafe(_wake, waiting)
 
     def _run_when_over(self, session: str) -> None:
-        if session not in self._open and (then := self._when_over.pop(session, None)) is not None:
-            then()
+        if (ended := self._ended.get(session)) is not None and not ended.open:
+            del self._ended[session]
+            ended.then()
 
     async def _wait_for_change(self, timeout: float | None) -> None:
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
