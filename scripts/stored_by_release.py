@@ -3,7 +3,8 @@
 Durable runs (finished, waiting for an approval, queued) and a session, with the `forge.yaml` and the scripted models of
 the release before. The test tests/packaging/test_stored_by_releases.py opens and continues them. The databases are SQL,
 for people to read.
-A folder of a release is written once, at its time, and never again.
+Until the release has a tag, its folder may be written again: it holds what the released code writes. Afterwards it never
+changes.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ STORED = Path(__file__).parents[1] / "tests" / "stored"
 
 def main(release: str) -> None:
     target = STORED / release
-    if (target / "runs.sql").exists():
+    if (target / "runs.sql").exists() and _is_tagged(release):
         sys.exit(f"{target} was written at the time of that release. Name a new one.")
     if not target.exists():
         newest = max((path.parent for path in STORED.glob("*/runs.sql")), key=lambda path: _numbers(path.name))
         shutil.copytree(newest, target, ignore=shutil.ignore_patterns("*.sql"))
     with tempfile.TemporaryDirectory(prefix="forge-stored-") as made:
         folder = Path(made, "project")
-        shutil.copytree(target, folder)
+        shutil.copytree(target, folder, ignore=shutil.ignore_patterns("*.sql"))
         variables = {"XDG_CONFIG_HOME": str(Path(made, "config")), "XDG_DATA_HOME": str(Path(made, "data"))}
         environment = {**os.environ, **variables}
 
@@ -49,6 +50,11 @@ def main(release: str) -> None:
         for database, name in ((folder / "runs.db", "runs.sql"), (folder / ".forge/state.db", "state.sql")):
             (target / name).write_text(_dump(database), encoding="utf-8")
             print(f"{target / name}: {(target / name).stat().st_size:,} bytes")
+
+
+def _is_tagged(release: str) -> bool:
+    asked = ["git", "-C", str(STORED), "tag", "--list", f"v{release}.*"]
+    return bool(subprocess.run(asked, capture_output=True, text=True, check=True).stdout)
 
 
 def _numbers(release: str) -> list[int]:

@@ -6,7 +6,7 @@ CREATE TABLE application_versions (
     version_timestamp INTEGER NOT NULL DEFAULT (strftime('%s','now') * 1000),
     created_at INTEGER NOT NULL DEFAULT (strftime('%s','now') * 1000)
 , "application_name" TEXT DEFAULT NULL);
-INSERT INTO "application_versions" VALUES('f6ed662d-58a5-4113-9352-dd9978b795d7','0.2.0+ce6d3fb83804',1795037744000,1795037744000,'forge');
+INSERT INTO "application_versions" VALUES('ebcf153e-4c0d-48ef-9fde-3e90f4b3dc2b','0.2.0+ce6d3fb83804',1795052238000,1795052238000,'forge');
 CREATE TABLE dbos_migrations (version INTEGER NOT NULL PRIMARY KEY);
 INSERT INTO "dbos_migrations" VALUES(123);
 CREATE TABLE forge_background (
@@ -28,10 +28,10 @@ CREATE TABLE forge_events (
 	size INTEGER NOT NULL, 
 	packed BLOB NOT NULL
 );
-INSERT INTO "forge_events" VALUES(1,'run-278648ec737e',1,3,X'0103062A52A963851AA2483288DC666A606C6E6E62A2676C68646A60690A0D5E43E4E0454AE268A10C2C63720B40FCE0C44A858CD49C9C7C3DA55A2E502983960721052E165B8D8C0CCD0CCDA1B61A11672B347F7AC0ECC3C8A786C4E4532437185B1A19C07C6E4CA41BC0B9D71033F71A1A1921F2AF2909F9B71600');
-INSERT INTO "forge_events" VALUES(2,'run-278648ec737e',1,1,X'0103062AA8D481A758D420459642E437530363737313133D6323131323230B68009B2007309226EC79C5233527275F4F490751B825E61597A71641D339C822CC846E68648448EAA6A42575608C422420891E52B0C1C34507E4558887758DCC2DCC4C2C5293CD8DCD538112A0E23417524019D40200');
-INSERT INTO "forge_events" VALUES(3,'run-fb88feef4acd',1,3,X'018D54410AC32010BCF715E2B90475B586FEA02FE8C54BB0290DA4B107218592BF7735424D6221E0415961C6716650D4AC75CE4B45B3C92F6D8A81D6525792090E0292BC3C97776C3A1F4CB611192BE6F90AE76BF02469C8E07C5BD1E9107A6695C2B9720BB89C01309570C52EDC14D00B8959209D2737370E01B8E0FCB8B5AD541AEC09576DAD829ADFD75DF42711195129B41489A8DC4574EBC212915572E2A3960EA51F13C363D0F8864695FDDB1B7AC4137EBFC75BF3E8D1F6BD337442177F01');
-INSERT INTO "forge_events" VALUES(4,'run-fb88feef4acd',1,3,X'01CD96CF6E842010C65F8578699B6CCC2ACC023E478F5C8CA595D468B2CBEE1E36BE7B07B4C57F4DF1D6C483284C866FBEE1078A3A3946CACB27BAD6EFBED20C38AD4EF888AA022AB2F7B7C25BA9683BAB538B969F88BF0C12BA138E9473C65326F29C493A9603A6E5B897C63A534614652BAD85917C92F382250FE5BDA4D0072AF9CE5F25071CA11A16670DBF6ADD349D4A7A2754D8924B710C3A9CE1F8E14704ACF6D5D700DF3A5BEBF3A87977361FA6F5830DEFFEAE7184A783A692318051D2D3FF9774CE9F559FEC4D67196E8EBB69238565CF7BF37E2988B1C4E979211890940EE9788A3E05DCABF6B5D68EDEC445302DA29FDC6BDDBA8506A7DD4A83D86C741ADBCE71DDFC575AC9617E5F70A4DFBE29C4A6BF383EB8E494B1A30330480AB25F13308B21E0C4CF1C4088D1D03CCAD00316B33516B39C0630E67BC8D87F01');
+INSERT INTO "forge_events" VALUES(1,'run-83c7e0ff7700',1,3,X'0103062A52A963851AA2483288DC666A606A64646CA167626064696C6A0A0D5E43E4E0454AE268A10C2C63720B40FCE0C44A858CD49C9C7C3DA55A2E502983960721052E365B2D8C4D2CA0961A116729347B7AC0ACC3C8A686C464532427585A1A9A9A40DD604CA41BC099D71033F31A1A1921B2AF2909D9B71600');
+INSERT INTO "forge_events" VALUES(2,'run-83c7e0ff7700',1,1,X'0103062AA8D481A758D420459642E4375303532323630B3D134303634B436368009B2007309226EC79C5233527275F4F490751B825E61597A71641D339C822CC846E68648448EAA6A42575608C422420891E52B0C1C34507E4558887752D8C93CD530DD2D2CCCD81C10354032C4E73210594412D00');
+INSERT INTO "forge_events" VALUES(3,'run-8a63cc4af0f4',1,3,X'018D544B0AC32014DCF714E2BA0435EA33BD414FD08D9BB4151A48932E84144AEEDEA711F25DB8F3F18419C799415117AD73592BBAD8CC69534C092179610437606492972FE51DEAC60793ED44C68A797FC27C0B9E2435E97AEF0A3A9E42CF6C523855EE11AE025341C21559B829A05712B3401A4F9EFDD005E003E7C7A3528E7306508204C9DCE35E569097889968A9B9D63A11955944F72E3C22B2494E7CD4DAA1F46763782C1ADFD2A8B2FF7A4BCF38E1F77BBC35AD5EAE6D7B4B4774F11F');
+INSERT INTO "forge_events" VALUES(4,'run-8a63cc4af0f4',1,3,X'01CD564D6F842014FC2B844BDB646378288BFA3B7AE4621B52498D26BB6CF7D0F8DFFB405BF0A329DE7A13C5976166DE1B90D4688C34D77774AD3FBD101A804999CB42164CBFBEE495ACBD95EA7EB03AB368F988FC7591D09D8209CE0BC82A06C0016639442CC7BD31D6993241943D582B2379904BC1E8A7F25E52E80345BFF12B7AC215B26171D7F4A9D55D37283A3AA2C2911CC4B9E834C3F1C50F09A8F6CD6B804F836DF565E67CB89837D3FBC58E777FE738C1D381532E7905C5CCE9F9FF73BA0CA04DA31C85B32EB7CCBBB893C26F8F47713FD5C458E2F8BC122C481A97E938461F42DEABFEB9D52EBE89AB607ACC7E726F75EF7E34B8EDA331989B9DCE52FB39AD9DFF82454FCB0B838BFAFDAB422AFCD5FCA89814509E250E12602594E33602212502234397550E6236B44C32F4948BB0CD45E07948467E241AC72F');
 CREATE TABLE forge_files (
 	run TEXT NOT NULL, 
 	name TEXT NOT NULL, 
@@ -62,11 +62,11 @@ CREATE TABLE forge_messages (
 	message TEXT NOT NULL, 
 	PRIMARY KEY (run, place, position)
 );
-INSERT INTO "forge_messages" VALUES('run-278648ec737e',1,0,'[{"role":"system","text":"You are an agent that works for a person at their command line. Your tools work in the directory /tmp/forge-stored-j2o4kae1/project.\nIf you do not know something, use your tools to find out; do not guess. Do what was asked and no more, and\ncheck that it worked. A failed call says why: try another way, and do not repeat a refused call.\nWhen you are done, answer briefly, in plain text: what you found or did, and what is left to do.\n\nYou keep notes."},{"role":"user","text":"Say hello."}]');
-INSERT INTO "forge_messages" VALUES('run-278648ec737e',2,0,'{"role":"assistant","text":"Hello.","finish":"stop","usage":{"input":122,"output":5,"cached":0,"cache_writes":0,"reasoning":0}}');
-INSERT INTO "forge_messages" VALUES('run-fb88feef4acd',1,0,'[{"role":"system","text":"You are an agent that works for a person at their command line. Your tools work in the directory /tmp/forge-stored-j2o4kae1/project.\nIf you do not know something, use your tools to find out; do not guess. Do what was asked and no more, and\ncheck that it worked. A failed call says why: try another way, and do not repeat a refused call.\nWhen you are done, answer briefly, in plain text: what you found or did, and what is left to do.\n\nYou keep notes."},{"role":"user","text":"Write a note."}]');
-INSERT INTO "forge_messages" VALUES('run-fb88feef4acd',2,0,'{"role":"assistant","text":"I write it down.","tool_calls":[{"id":"call_ce4573c63c68cc5381fd","name":"file_write","arguments":"{\"path\": \"note.txt\", \"content\": \"hello\"}"}],"finish":"calls","usage":{"input":123,"output":20,"cached":0,"cache_writes":0,"reasoning":0}}');
-INSERT INTO "forge_messages" VALUES('run-9b86e90ae743',1,0,'[{"role":"system","text":"You are an agent that works for a person at their command line. Your tools work in the directory /tmp/forge-stored-j2o4kae1/project.\nIf you do not know something, use your tools to find out; do not guess. Do what was asked and no more, and\ncheck that it worked. A failed call says why: try another way, and do not repeat a refused call.\nWhen you are done, answer briefly, in plain text: what you found or did, and what is left to do.\n\nYou keep notes."},{"role":"user","text":"Say hello later."}]');
+INSERT INTO "forge_messages" VALUES('run-83c7e0ff7700',1,0,'[{"role":"system","text":"You are an agent that works for a person at their command line. Your tools work in the directory /tmp/forge-stored-85trzk4g/project.\nIf you do not know something, use your tools to find out; do not guess. Do what was asked and no more, and\ncheck that it worked. A failed call says why: try another way, and do not repeat a refused call.\nWhen you are done, answer briefly, in plain text: what you found or did, and what is left to do.\n\nYou keep notes."},{"role":"user","text":"Say hello."}]');
+INSERT INTO "forge_messages" VALUES('run-83c7e0ff7700',2,0,'{"role":"assistant","text":"Hello.","finish":"stop","usage":{"input":122,"output":5,"cached":0,"cache_writes":0,"reasoning":0}}');
+INSERT INTO "forge_messages" VALUES('run-8a63cc4af0f4',1,0,'[{"role":"system","text":"You are an agent that works for a person at their command line. Your tools work in the directory /tmp/forge-stored-85trzk4g/project.\nIf you do not know something, use your tools to find out; do not guess. Do what was asked and no more, and\ncheck that it worked. A failed call says why: try another way, and do not repeat a refused call.\nWhen you are done, answer briefly, in plain text: what you found or did, and what is left to do.\n\nYou keep notes."},{"role":"user","text":"Write a note."}]');
+INSERT INTO "forge_messages" VALUES('run-8a63cc4af0f4',2,0,'{"role":"assistant","text":"I write it down.","tool_calls":[{"id":"call_55e11077374740ecb397","name":"file_write","arguments":"{\"path\": \"note.txt\", \"content\": \"hello\"}"}],"finish":"calls","usage":{"input":123,"output":20,"cached":0,"cache_writes":0,"reasoning":0}}');
+INSERT INTO "forge_messages" VALUES('run-e67556c50df8',1,0,'[{"role":"system","text":"You are an agent that works for a person at their command line. Your tools work in the directory /tmp/forge-stored-85trzk4g/project.\nIf you do not know something, use your tools to find out; do not guess. Do what was asked and no more, and\ncheck that it worked. A failed call says why: try another way, and do not repeat a refused call.\nWhen you are done, answer briefly, in plain text: what you found or did, and what is left to do.\n\nYou keep notes."},{"role":"user","text":"Say hello later."}]');
 CREATE TABLE forge_questions (
 	id TEXT NOT NULL, 
 	run TEXT NOT NULL, 
@@ -81,7 +81,7 @@ CREATE TABLE forge_questions (
 	always TEXT, 
 	PRIMARY KEY (id)
 );
-INSERT INTO "forge_questions" VALUES('50b4ba5aca3d6bbf','run-fb88feef4acd','call_ce4573c63c68cc5381fd','file_write','4af30dfaa8d5e8d1ca7f243725aeb57e761435294879aa9aa43482922cb5ac68','{"tool":"file_write","description":"Create a file, or overwrite one that was read before. To change a part, use file_edit.","agent":"main","arguments":{"path":"note.txt","content":"hello"},"parts":[["write","note.txt"]],"reason":"no rule matches, and write asks by default","remember":"allow write note.txt","covers":["4dd5352d59036a160e524f56c8cadce7a024fae3306d01dabe8b3d4b1279956e"],"takes":{"parameters":{"type":"object","properties":{"path":{"examples":["notes.txt"],"type":"string"},"content":{"examples":["Hello\n"],"type":"string"}},"additionalProperties":false,"required":["path","content"]},"aliases":{"file_path":"path","filepath":"path","filename":"path","contents":"content","text":"content","file_text":"content"},"strict":false},"editable":true,"personal":false,"preview":"--- /dev/null\n+++ b/note.txt\n@@ -0,0 +1 @@\n+hello\n\\ No newline at end of file\n"}',1.79503774748779416081e+09,NULL,NULL,'',NULL);
+INSERT INTO "forge_questions" VALUES('be07e8cea025426e','run-8a63cc4af0f4','call_55e11077374740ecb397','file_write','4af30dfaa8d5e8d1ca7f243725aeb57e761435294879aa9aa43482922cb5ac68','{"tool":"file_write","description":"Create a file, or overwrite one that was read before. To change a part, use file_edit.","agent":"main","arguments":{"path":"note.txt","content":"hello"},"parts":[["write","note.txt"]],"reason":"no rule matches, and write asks by default","remember":"allow write note.txt","covers":["e49b14e2b5ddb28697ae8a72f4e3c5bfa2c34ca459c66b6950811172be315734"],"takes":{"parameters":{"type":"object","properties":{"path":{"examples":["notes.txt"],"type":"string"},"content":{"examples":["Hello\n"],"type":"string"}},"additionalProperties":false,"required":["path","content"]},"aliases":{"file_path":"path","filepath":"path","filename":"path","contents":"content","text":"content","file_text":"content"},"strict":false},"editable":true,"personal":false,"preview":"--- /dev/null\n+++ b/note.txt\n@@ -0,0 +1 @@\n+hello\n\\ No newline at end of file\n"}',1.79505224191513705254e+09,NULL,NULL,'',NULL);
 CREATE TABLE forge_queues (
 	name TEXT NOT NULL, 
 	concurrency INTEGER, 
@@ -126,9 +126,9 @@ CREATE TABLE forge_runs (
 	cached INTEGER DEFAULT '0' NOT NULL, 
 	PRIMARY KEY (id)
 );
-INSERT INTO "forge_runs" VALUES('run-278648ec737e','main','finished','','default',0,'0.2.0+ce6d3fb83804','Say hello.','finished',1,'[]','{"turns":1,"calls":0,"usage":{"input":122,"output":5,"cached":0,"cache_writes":0,"reasoning":0},"priced":{"input":0,"output":0,"cached":0,"cache_writes":0,"reasoning":0},"priced_cost":0.0,"cost":null,"seconds":0.016,"model":"","meta":{},"before":{},"waited":{}}','{"heard":0,"model":"scripted:talk.yaml"}','{}','','','machine.example-461-c5e95b',1.7950377441720333099e+09,1.79503774433238291741e+09,0,'{"text":"Hello.","reason":"answer","turns":1,"calls":0,"usage":{"input":122,"output":5,"cached":0,"cache_writes":0,"reasoning":0},"estimated":{"input":0,"output":0,"cached":0,"cache_writes":0,"reasoning":0},"cost":null,"has_output":false,"output":null,"error":null}',NULL,'3d032a85d2554b34a416136fcf66afd0',0.0,'scripted:talk.yaml','','',NULL,0.016,122,5,0);
-INSERT INTO "forge_runs" VALUES('run-fb88feef4acd','main','waiting','','default',0,'0.2.0+ce6d3fb83804','Write a note.','waiting',1,'[{"kind":"approval","call":"call_ce4573c63c68cc5381fd","detail":{"question":"50b4ba5aca3d6bbf"}}]','{"turns":1,"calls":0,"usage":{"input":123,"output":20,"cached":0,"cache_writes":0,"reasoning":0},"priced":{"input":0,"output":0,"cached":0,"cache_writes":0,"reasoning":0},"priced_cost":0.0,"cost":null,"seconds":0.102,"model":"","meta":{},"before":{},"waited":{}}','{"heard":0,"model":"scripted:write.yaml"}','{}','','','machine.example-628-46ce29',1.79503774720104169841e+09,1.79503774751172780988e+09,0,NULL,NULL,'d40a74b6d9064f10a544f25d7cb1149e',0.0,'scripted:write.yaml','','',NULL,0.102,123,20,0);
-INSERT INTO "forge_runs" VALUES('run-9b86e90ae743','main','queued','','default',0,'0.2.0+ce6d3fb83804','Say hello later.','queued',1,'[]','{}','{"heard":0,"model":"scripted:talk.yaml"}','{}','','','',1.79503774945335221294e+09,1.79503774945335221294e+09,0,NULL,1.79503774945335221294e+09,'',0.0,'scripted:talk.yaml','','',NULL,0.0,0,0,0);
+INSERT INTO "forge_runs" VALUES('run-83c7e0ff7700','main','finished','','default',0,'0.2.0+ce6d3fb83804','Say hello.','finished',1,'[]','{"version":1,"turns":1,"calls":0,"usage":{"input":122,"output":5,"cached":0,"cache_writes":0,"reasoning":0},"priced":{"input":0,"output":0,"cached":0,"cache_writes":0,"reasoning":0},"priced_cost":0.0,"seconds":0.011,"before":{"turns":0,"calls":0,"usage":{"input":0,"output":0,"cached":0,"cache_writes":0,"reasoning":0},"priced":{"input":0,"output":0,"cached":0,"cache_writes":0,"reasoning":0},"priced_cost":0.0,"seconds":0.0},"cost":null,"model":"","meta":{},"waited":{}}','{"heard":0,"model":"scripted:talk.yaml"}','{}','','','machine.example-32491-2da389',1.79505223833272862434e+09,1.79505223841728281971e+09,0,'{"text":"Hello.","reason":"answer","turns":1,"calls":0,"usage":{"input":122,"output":5,"cached":0,"cache_writes":0,"reasoning":0},"estimated":{"input":0,"output":0,"cached":0,"cache_writes":0,"reasoning":0},"cost":null,"has_output":false,"output":null,"error":null}',NULL,'c1f11711a43f422886d5d1c0b0e46cbf',0.0,'scripted:talk.yaml','','',NULL,0.011,122,5,0);
+INSERT INTO "forge_runs" VALUES('run-8a63cc4af0f4','main','waiting','','default',0,'0.2.0+ce6d3fb83804','Write a note.','waiting',1,'[{"kind":"approval","call":"call_55e11077374740ecb397","detail":{"question":"be07e8cea025426e"}}]','{"version":1,"turns":1,"calls":0,"usage":{"input":123,"output":20,"cached":0,"cache_writes":0,"reasoning":0},"priced":{"input":0,"output":0,"cached":0,"cache_writes":0,"reasoning":0},"priced_cost":0.0,"seconds":0.121,"before":{"turns":0,"calls":0,"usage":{"input":0,"output":0,"cached":0,"cache_writes":0,"reasoning":0},"priced":{"input":0,"output":0,"cached":0,"cache_writes":0,"reasoning":0},"priced_cost":0.0,"seconds":0.0},"cost":null,"model":"","meta":{},"waited":{}}','{"heard":0,"model":"scripted:write.yaml"}','{}','','','machine.example-513-44eef3',1.79505224159395956992e+09,1.79505224193839597705e+09,0,NULL,NULL,'fb4ffb0913b84c52b8ce7458f6f91cec',0.0,'scripted:write.yaml','','',NULL,0.121,123,20,0);
+INSERT INTO "forge_runs" VALUES('run-e67556c50df8','main','queued','','default',0,'0.2.0+ce6d3fb83804','Say hello later.','queued',1,'[]','{}','{"heard":0,"model":"scripted:talk.yaml"}','{}','','','',1.79505224376475262639e+09,1.79505224376475262639e+09,0,NULL,1.79505224376475262639e+09,'',0.0,'scripted:talk.yaml','','',NULL,0.0,0,0,0);
 CREATE TABLE forge_segments (
 	run TEXT NOT NULL, 
 	segment INTEGER NOT NULL, 
@@ -144,9 +144,9 @@ CREATE TABLE forge_segments (
 	counted DOUBLE, 
 	PRIMARY KEY (run, segment)
 );
-INSERT INTO "forge_segments" VALUES('run-278648ec737e',1,'default','','["0.2.0+ce6d3fb83804", "main"]',1000000001,1.79503774423408818242e+09,'over','machine.example-461-c5e95b',1,1,NULL);
-INSERT INTO "forge_segments" VALUES('run-fb88feef4acd',1,'default','','["0.2.0+ce6d3fb83804", "main"]',1000000001,1.79503774722546434409e+09,'over','machine.example-628-46ce29',1,1,NULL);
-INSERT INTO "forge_segments" VALUES('run-9b86e90ae743',1,'default','','["0.2.0+ce6d3fb83804", "main"]',1000000001,1.79503774947206473349e+09,'queued','',0,0,NULL);
+INSERT INTO "forge_segments" VALUES('run-83c7e0ff7700',1,'default','','["0.2.0+ce6d3fb83804", "main"]',1000000001,1.79505223834349179274e+09,'over','machine.example-32491-2da389',1,1,NULL);
+INSERT INTO "forge_segments" VALUES('run-8a63cc4af0f4',1,'default','','["0.2.0+ce6d3fb83804", "main"]',1000000001,1.79505224164141201975e+09,'over','machine.example-513-44eef3',1,1,NULL);
+INSERT INTO "forge_segments" VALUES('run-e67556c50df8',1,'default','','["0.2.0+ce6d3fb83804", "main"]',1000000001,1.79505224379576277735e+09,'queued','',0,0,NULL);
 CREATE TABLE forge_workers (
 	id TEXT NOT NULL, 
 	host TEXT NOT NULL, 
@@ -166,8 +166,8 @@ CREATE TABLE forge_workers (
 	agents TEXT NOT NULL, 
 	PRIMARY KEY (id)
 );
-INSERT INTO "forge_workers" VALUES('machine.example-461-c5e95b','machine.example','fa59dab2-0bda-4d2a-9f3d-6d78735e1556/4026531836',461,1.79503774387599968911e+09,1.79503774387599968911e+09,'["default"]','[]','0.2.0+ce6d3fb83804',10,0,0,1.79503774442900419228e+09,'machine.example-461-c5e95b',1,'["main","main/general","main/reader"]');
-INSERT INTO "forge_workers" VALUES('machine.example-628-46ce29','machine.example','fa59dab2-0bda-4d2a-9f3d-6d78735e1556/4026531836',628,1.79503774710301899908e+09,1.79503774710301899908e+09,'["default"]','[]','0.2.0+ce6d3fb83804',10,0,0,1.79503774764801716807e+09,'machine.example-628-46ce29',1,'["main","main/general","main/reader"]');
+INSERT INTO "forge_workers" VALUES('machine.example-32491-2da389','machine.example','bc784fc9-7dd4-4ffb-8a2f-105f17230297/4026531836',32491,1.79505223815598201754e+09,1.79505223815598201754e+09,'["default"]','[]','0.2.0+ce6d3fb83804',10,0,0,1.79505223846400690079e+09,'machine.example-32491-2da389',1,'["main","main/general","main/reader"]');
+INSERT INTO "forge_workers" VALUES('machine.example-513-44eef3','machine.example','bc784fc9-7dd4-4ffb-8a2f-105f17230297/4026531836',513,1.79505224138501286506e+09,1.79505224138501286506e+09,'["default"]','[]','0.2.0+ce6d3fb83804',10,0,0,1.79505224201699495312e+09,'machine.example-513-44eef3',1,'["main","main/general","main/reader"]');
 CREATE TABLE notifications (
     message_uuid TEXT NOT NULL DEFAULT (hex(randomblob(16))) PRIMARY KEY,
     destination_uuid TEXT NOT NULL,
@@ -191,9 +191,9 @@ CREATE TABLE "operation_outputs" (
     retention_timestamp INTEGER NOT NULL DEFAULT (strftime('%s','now') * 1000),
     PRIMARY KEY (workflow_uuid, function_id)
 );
-INSERT INTO "operation_outputs" VALUES('run-278648ec737e.1',1,'model','{"message":{"role":"assistant","text":"Hello.","finish":"stop","usage":{"input":122,"output":5,"cached":0,"cache_writes":0,"reasoning":0}}}',NULL,NULL,1795037744320,1795037744322,'forge_json','forge',1795037744322);
-INSERT INTO "operation_outputs" VALUES('run-fb88feef4acd.1',1,'model','{"message":{"role":"assistant","text":"I write it down.","tool_calls":[{"id":"call_ce4573c63c68cc5381fd","name":"file_write","arguments":"{\"path\": \"note.txt\", \"content\": \"hello\"}"}],"finish":"calls","usage":{"input":123,"output":20,"cached":0,"cache_writes":0,"reasoning":0}}}',NULL,NULL,1795037747405,1795037747410,'forge_json','forge',1795037747411);
-INSERT INTO "operation_outputs" VALUES('run-fb88feef4acd.1',2,'call file_write','{"waiting":{"kind":"approval","question":"50b4ba5aca3d6bbf"},"message":"it waits for a person''s approval"}',NULL,NULL,1795037747413,1795037747494,'forge_json','forge',1795037747495);
+INSERT INTO "operation_outputs" VALUES('run-83c7e0ff7700.1',1,'model','{"message":{"role":"assistant","text":"Hello.","finish":"stop","usage":{"input":122,"output":5,"cached":0,"cache_writes":0,"reasoning":0}}}',NULL,NULL,1795052238407,1795052238408,'forge_json','forge',1795052238408);
+INSERT INTO "operation_outputs" VALUES('run-8a63cc4af0f4.1',1,'model','{"message":{"role":"assistant","text":"I write it down.","tool_calls":[{"id":"call_55e11077374740ecb397","name":"file_write","arguments":"{\"path\": \"note.txt\", \"content\": \"hello\"}"}],"finish":"calls","usage":{"input":123,"output":20,"cached":0,"cache_writes":0,"reasoning":0}}}',NULL,NULL,1795052241823,1795052241826,'forge_json','forge',1795052241831);
+INSERT INTO "operation_outputs" VALUES('run-8a63cc4af0f4.1',2,'call file_write','{"waiting":{"kind":"approval","question":"be07e8cea025426e"},"message":"it waits for a person''s approval"}',NULL,NULL,1795052241835,1795052241927,'forge_json','forge',1795052241927);
 CREATE TABLE queues (
     queue_id TEXT PRIMARY KEY DEFAULT (hex(randomblob(16))),
     name TEXT NOT NULL UNIQUE,
@@ -238,16 +238,16 @@ CREATE TABLE workflow_input (
     inputs TEXT,
     retention_timestamp INTEGER NOT NULL DEFAULT (strftime('%s','now') * 1000)
 );
-INSERT INTO "workflow_input" VALUES('run-278648ec737e.1','{"args":["run-278648ec737e",1],"kwargs":{}}',1795037744000);
-INSERT INTO "workflow_input" VALUES('run-fb88feef4acd.1','{"args":["run-fb88feef4acd",1],"kwargs":{}}',1795037747000);
+INSERT INTO "workflow_input" VALUES('run-83c7e0ff7700.1','{"args":["run-83c7e0ff7700",1],"kwargs":{}}',1795052238000);
+INSERT INTO "workflow_input" VALUES('run-8a63cc4af0f4.1','{"args":["run-8a63cc4af0f4",1],"kwargs":{}}',1795052241000);
 CREATE TABLE workflow_output (
     workflow_uuid TEXT NOT NULL PRIMARY KEY,
     output TEXT,
     error TEXT,
     retention_timestamp INTEGER NOT NULL DEFAULT (strftime('%s','now') * 1000)
 );
-INSERT INTO "workflow_output" VALUES('run-278648ec737e.1','"finished"',NULL,1795037744000);
-INSERT INTO "workflow_output" VALUES('run-fb88feef4acd.1','"waiting"',NULL,1795037747000);
+INSERT INTO "workflow_output" VALUES('run-83c7e0ff7700.1','"finished"',NULL,1795052238000);
+INSERT INTO "workflow_output" VALUES('run-8a63cc4af0f4.1','"waiting"',NULL,1795052241000);
 CREATE TABLE workflow_schedules (
     schedule_id TEXT PRIMARY KEY,
     schedule_name TEXT NOT NULL UNIQUE,
@@ -283,25 +283,25 @@ CREATE TABLE workflow_status (
     deduplication_id TEXT,
     priority INTEGER NOT NULL DEFAULT 0
 , queue_partition_key TEXT, forked_from TEXT, "owner_xid" TEXT DEFAULT NULL, "parent_workflow_id" TEXT DEFAULT NULL, "serialization" TEXT DEFAULT NULL, "delay_until_epoch_ms" BIGINT DEFAULT NULL, "was_forked_from" BOOLEAN NOT NULL DEFAULT FALSE, "rate_limited" BOOLEAN NOT NULL DEFAULT FALSE, "completed_at" BIGINT, "attributes" TEXT, "schedule_name" TEXT, "debounce_deadline_epoch_ms" BIGINT DEFAULT NULL, "is_debounced" BOOLEAN NOT NULL DEFAULT FALSE, "application_name" TEXT DEFAULT NULL, "creator_xid" TEXT DEFAULT NULL);
-INSERT INTO "workflow_status" VALUES('run-278648ec737e.1','SUCCESS','forge_segment',NULL,NULL,NULL,NULL,NULL,NULL,'machine.example-461-c5e95b',1795037744000,1795037744000,'0.2.0+ce6d3fb83804','',NULL,NULL,1,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,NULL,NULL,NULL,'forge_json',NULL,0,0,1795037744000,'null',NULL,NULL,0,'forge','4e7abd15-0c70-4cc3-9bb7-61c18c9bd621');
-INSERT INTO "workflow_status" VALUES('run-fb88feef4acd.1','SUCCESS','forge_segment',NULL,NULL,NULL,NULL,NULL,NULL,'machine.example-628-46ce29',1795037747000,1795037747000,'0.2.0+ce6d3fb83804','',NULL,NULL,1,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,NULL,NULL,NULL,'forge_json',NULL,0,0,1795037747000,'null',NULL,NULL,0,'forge','a9fbb5ca-da05-4247-a596-d2a21ef8b87e');
-CREATE INDEX forge_runs_tenant ON forge_runs (tenant, created);
-CREATE INDEX forge_runs_ended ON forge_runs (updated) WHERE parent = '';
+INSERT INTO "workflow_status" VALUES('run-83c7e0ff7700.1','SUCCESS','forge_segment',NULL,NULL,NULL,NULL,NULL,NULL,'machine.example-32491-2da389',1795052238000,1795052238000,'0.2.0+ce6d3fb83804','',NULL,NULL,1,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,NULL,NULL,NULL,'forge_json',NULL,0,0,1795052238000,'null',NULL,NULL,0,'forge','f879b384-2271-4ef7-9411-921cb2f5b08e');
+INSERT INTO "workflow_status" VALUES('run-8a63cc4af0f4.1','SUCCESS','forge_segment',NULL,NULL,NULL,NULL,NULL,NULL,'machine.example-513-44eef3',1795052241000,1795052241000,'0.2.0+ce6d3fb83804','',NULL,NULL,1,NULL,NULL,NULL,NULL,NULL,NULL,0,NULL,NULL,NULL,NULL,'forge_json',NULL,0,0,1795052241000,'null',NULL,NULL,0,'forge','44079363-d8a0-4eba-bdec-77d7b7208e3b');
 CREATE INDEX forge_runs_status ON forge_runs (status, created);
-CREATE INDEX forge_runs_created ON forge_runs (created);
-CREATE INDEX forge_runs_roots ON forge_runs (created, id) WHERE parent = '';
 CREATE INDEX forge_runs_look ON forge_runs (status, look);
-CREATE INDEX forge_runs_parent ON forge_runs (parent) WHERE parent != '';
+CREATE INDEX forge_runs_created ON forge_runs (created);
+CREATE INDEX forge_runs_tenant ON forge_runs (tenant, created);
 CREATE INDEX forge_runs_session ON forge_runs (session, created);
-CREATE INDEX forge_segments_begun ON forge_segments (queue, tenant) WHERE state = 'begun';
-CREATE INDEX forge_segments_counted ON forge_segments (queue, counted) WHERE counted IS NOT NULL;
-CREATE INDEX forge_segments_worker ON forge_segments (worker) WHERE state = 'begun';
+CREATE INDEX forge_runs_roots ON forge_runs (created, id) WHERE parent = '';
+CREATE INDEX forge_runs_ended ON forge_runs (updated) WHERE parent = '';
+CREATE INDEX forge_runs_parent ON forge_runs (parent) WHERE parent != '';
 CREATE INDEX forge_segments_queued ON forge_segments (queue, priority, queued) WHERE state = 'queued';
+CREATE INDEX forge_segments_worker ON forge_segments (worker) WHERE state = 'begun';
+CREATE INDEX forge_segments_begun ON forge_segments (queue, tenant) WHERE state = 'begun';
 CREATE INDEX forge_segments_tenants ON forge_segments (queue, tenant, priority, queued) WHERE state = 'queued';
+CREATE INDEX forge_segments_counted ON forge_segments (queue, counted) WHERE counted IS NOT NULL;
 CREATE INDEX forge_questions_asked ON forge_questions (asked);
 CREATE INDEX forge_questions_always ON forge_questions (run) WHERE always IS NOT NULL;
-CREATE INDEX forge_questions_run ON forge_questions (run);
 CREATE INDEX forge_questions_open ON forge_questions (asked) WHERE answered IS NULL;
+CREATE INDEX forge_questions_run ON forge_questions (run);
 CREATE INDEX forge_events_run ON forge_events (run, number);
 CREATE INDEX forge_workers_open ON forge_workers (gone) WHERE handed = 0;
 CREATE INDEX forge_workers_beat ON forge_workers (beat) WHERE gone IS NULL;
