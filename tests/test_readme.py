@@ -47,6 +47,14 @@ async def test_the_first_lines_of_code_refund_one_order_and_deny_the_other(tmp_p
     assert len(results) == 2
 
 
+def test_without_a_key_the_first_lines_of_code_say_what_to_do(tmp_path):
+    (tmp_path / "first.py").write_text(blocks("python")[0], encoding="utf-8")
+    assert run(str(tmp_path / "first.py"), OPENAI_API_KEY="", OPENAI_BASE_URL="").splitlines() == [
+        "choosing the model 'openai:gpt-5': OPENAI_API_KEY is not set",
+        "Set OPENAI_API_KEY to your API key, or choose another model.",
+    ]
+
+
 def test_the_longer_code_runs(tmp_path):
     _first, longer = blocks("python")
     (tmp_path / "longer.py").write_text(longer, encoding="utf-8")

@@ -263,6 +263,9 @@ class Failure:
     def text(self) -> str:
         return f"{self.message}\n{self.suggestion}" if self.suggestion else self.message
 
+    def __str__(self) -> str:
+        return self.text()
+
 
 class StoredText(Protocol):
     """A whole long text, stored outside of memory."""
