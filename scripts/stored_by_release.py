@@ -3,8 +3,8 @@
 Durable runs (finished, waiting for an approval, queued) and a session, with the `forge.yaml` and the scripted models of
 the release before. The test tests/packaging/test_stored_by_releases.py opens and continues them. The databases are SQL,
 for people to read.
-Until the release has a tag, its folder may be written again: it holds what the released code writes. Afterwards it never
-changes.
+Until the release has a tag, its folder may be written again: it holds what the released code writes. Afterwards, it
+never changes.
 """
 
 from __future__ import annotations
