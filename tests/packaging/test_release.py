@@ -241,6 +241,19 @@ def test_the_workflow_publishes_with_the_least_permissions():
     assert "password" not in (ROOT / ".github/workflows/release.yml").read_text()
 
 
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / ".github/workflows").iterdir()))
+def test_no_workflow_gives_strangers_rights_or_runs_their_words(name):
+    workflow = yaml.safe_load((ROOT / ".github/workflows" / name).read_text())
+    assert not {"pull_request_target", "workflow_run", "issue_comment", "issues"} & workflow[True].keys()
+    assert workflow["permissions"] in ({}, {"contents": "read"})
+    for job, described in workflow["jobs"].items():
+        for step in described.get("steps", ()):
+            assert "${{" not in step.get("run", ""), "a value goes through env: a shell would read it as code"
+            if step.get("uses", "").startswith("actions/checkout@"):
+                pushes = any("git push" in one.get("run", "") for one in described["steps"])
+                assert (step.get("with", {}).get("persist-credentials") is False) is not pushes, job
+
+
 def table_rows(page: str) -> dict[str, tuple[int, int]]:
     rows = re.findall(r"^\| `forge-tools(?:\[(.*)\])?` \| (\d+) \| (\d+) \|", page, re.MULTILINE)
     return {extra: (int(count), int(size)) for extra, count, size in rows}
