@@ -88,7 +88,7 @@ PICTURES = [
         ROOT / "examples" / "maintainer",
         {"ran as a trial": "y"},
     ),
-    Picture("example-analyst", "How was November? Write a report.", ROOT / "examples" / "analyst", {}),
+    Picture("example-analyst", "How was November? Write reports/november.md.", ROOT / "examples" / "analyst", {}),
     Picture(
         "example-oncall",
         "Alert: api answers slowly.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -252,6 +253,41 @@ def test_no_workflow_gives_strangers_rights_or_runs_their_words(name):
             if step.get("uses", "").startswith("actions/checkout@"):
                 pushes = any("git push" in one.get("run", "") for one in described["steps"])
                 assert (step.get("with", {}).get("persist-credentials") is False) is not pushes, job
+
+
+def test_the_workflow_puts_the_pages_of_each_version_on_their_branch(tmp_path):
+    workflow = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())
+    (publish,) = [step["run"] for step in workflow["jobs"]["pages"]["steps"] if "run" in step]
+    origin, work = tmp_path / "origin.git", tmp_path / "work"
+
+    def git(*words, where=work):
+        asked = ["git", "-c", "user.name=a", "-c", "user.email=a@example.com", "-C", str(where), *words]
+        return subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+
+    for folder, words in ((origin, ["init", "-q", "--bare"]), (work, ["init", "-q"])):
+        folder.mkdir()
+        git(*words, where=folder)
+    (work / "scripts").mkdir()
+    (work / "scripts/site.py").write_text((ROOT / "scripts/site.py").read_text())
+    git("remote", "add", "origin", str(origin))
+    git("add", "scripts")
+    git("commit", "-qm", "Code.")
+    (work / "site").mkdir()
+    for version in ("0.2.0", "0.3.0rc1"):
+        (work / "site/index.html").write_text(version)
+        named = {**os.environ, "GITHUB_REF_NAME": f"v{version}"}
+        subprocess.run(["bash", "-e", "-c", publish], cwd=work, env=named, check=True, capture_output=True)
+        git("worktree", "remove", "--force", "pages")  # each release has a machine of its own
+        git("worktree", "prune")
+        if version == "0.2.0":
+            git("branch", "-D", "gh-pages")
+    listed = git("ls-tree", "-r", "--name-only", "gh-pages", where=origin).split()
+    assert listed == [".nojekyll", "0.2.0/index.html", "0.3.0rc1/index.html", "index.html", "versions.json"]
+    assert "0.2.0/index.html" in git("show", "gh-pages:index.html", where=origin)
+    assert git("show", "gh-pages:0.3.0rc1/index.html", where=origin) == "0.3.0rc1"
+    assert git("log", "--format=%s", "gh-pages", where=origin).split("\n")[:2] == [
+        "Documentation of v0.3.0rc1", "Documentation of v0.2.0",
+    ]  # fmt: skip
 
 
 def table_rows(page: str) -> dict[str, tuple[int, int]]:
