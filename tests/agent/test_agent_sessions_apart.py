@@ -246,9 +246,7 @@ async def test_a_session_that_begins_again_gets_the_results_of_its_own_backgroun
     assert result.text == "third"
     assert "the new index" in result.messages[-2].text
     release["old"].set()
-    work = agent._opening.background
-    assert work is not None
-    assert await work.settled(10)
+    assert await work_of(agent).settled(10)
     assert events == ["the new index", "the old index"]
     assert "the old index" not in "".join(message.text for message in result.messages)
 

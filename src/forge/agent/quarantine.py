@@ -11,7 +11,7 @@ from datetime import date, datetime, time
 from secrets import token_hex
 from typing import Any, NamedTuple, Protocol
 
-from pydantic_core import SchemaError, SchemaValidator
+from pydantic_core import SchemaError, SchemaValidator, ValidationError
 
 from forge.agent.limits import Limits
 from forge.agent.summary import ask_once
@@ -239,8 +239,6 @@ class Shape:
 
     def read(self, text: str) -> Any:
         """Returns the checked value of an answer that is JSON alone. Raises `Unfit`."""
-        from pydantic_core import ValidationError
-
         try:
             return self.validator.validate_python(json.loads(_without_fence(text)))
         except ValidationError as error:

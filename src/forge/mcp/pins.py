@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -223,8 +224,6 @@ def pinned_part(definition: Mapping[str, Any]) -> dict[str, Any]:
 
 def digest(definition: Mapping[str, Any]) -> str:
     """Returns a hash of a definition that does not depend on the order of its keys."""
-    from hashlib import sha256  # needed only for mounted servers
-
     text = json.dumps(pinned_part(definition), sort_keys=True, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()
 

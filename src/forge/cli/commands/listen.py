@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from forge.cli.options import Options, with_options
+from forge.cli.refusal import refusals
 
 
 @click.command("listen")
@@ -59,7 +60,6 @@ def command(options: Options, names: tuple[str, ...], **flags: Any) -> int:
                 2 a flag, the configuration, a token, the workspace or the port cannot be used
                 130 interrupted
     """
-    from forge.cli.refusal import refusals
     from forge.cli.running.serve_mcp import open_socket, run_until_signal
     from forge.doors.chats import find_chats, listen
 

@@ -18,6 +18,7 @@ from forge.cli.terminal.print_result import colour_diff, harmless
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.files import read_regular
 from forge.mcp.pins import reseal_pins
+from forge.project.config_layers import file_exists
 from forge.project.trust_summary import TrustItem, scripts_in, trust_summary
 from forge.workspace.state import NAME, is_foreign, mark_own
 
@@ -107,8 +108,6 @@ def command(options: Options, listing: bool, forget: bool, dry_run: bool) -> int
 
 
 def _list_items(now: Standing) -> list[TrustItem]:
-    from forge.project.config_layers import file_exists
-
     return trust_summary(now.text, str(now.path)) if file_exists(now.path) else []
 
 
@@ -202,7 +201,6 @@ def _ask() -> bool | None:
 
 def _accept(now: Standing, files: list[InstructionFile] | None, state: list[TrustItem] | None, *, quiet: bool) -> None:
     """Accepts the configuration with these instruction files, and the state; None: there is nothing new of it."""
-    from forge.project.config_layers import file_exists
     from forge.project.trust import accept
 
     stores = []

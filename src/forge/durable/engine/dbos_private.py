@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import sqlalchemy as sa
 from dbos import DBOSClient, Serializer
+from psycopg.types.string import TextLoader
 
 from forge.durable.store.database import Database
 
@@ -83,15 +84,14 @@ def _refuse_in_sqlite(connection: sqlite3.Connection, _: object) -> None:
 
 
 def _refuse_in_postgres(connection: Any, _: object) -> None:
-    from psycopg.types.string import TextLoader  # only with Postgres
-
-    class Loader(TextLoader):
-        def load(self, data: Any) -> str | bytes:
-            text = super().load(data)
-            return REFUSED if text in (PICKLE, PICKLE.encode()) else text
-
     for kind in ("text", "varchar", "bpchar", "name"):
-        connection.adapters.register_loader(kind, Loader)
+        connection.adapters.register_loader(kind, _LoadNoPickles)
+
+
+class _LoadNoPickles(TextLoader):
+    def load(self, data: Any) -> str | bytes:
+        text = super().load(data)
+        return REFUSED if text in (PICKLE, PICKLE.encode()) else text
 
 
 class RecordedError(Exception):

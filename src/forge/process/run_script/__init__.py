@@ -24,7 +24,7 @@ from forge.core.result import ToolResult, read_failure
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.core.tool import Tool
 from forge.process.environment import shell_environment
-from forge.process.run_script.runtimes import RunnableScript, ScriptCommand, command_for
+from forge.process.run_script.runtimes import RunnableScript, ScriptCommand, bundle_script, command_for
 from forge.process.running.output import Capture, OutputPlan
 from forge.process.running.run import FinishedProgram, run
 from forge.process.sandbox.layout import Confinement, NetworkProxy, PathRoots, confinement_of, find_hidden
@@ -83,8 +83,6 @@ async def _run(
     env = _environment(settings, command)
     argv = [*command.argv]
     if command.bundler:
-        from forge.process.run_script.runtimes import bundle_script  # only for TypeScript on an old Node
-
         file = await bundle_script(script, command.bundler, confinement=confinement, env=env)
         argv.append(str(file))
         confinement = replace(confinement, readable=(*confinement.readable, file.parent))

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -245,8 +246,6 @@ class CommandHook:
 
 def missing_programs(configuration: Configuration, workspace: Path) -> Iterator[tuple[str, str]]:
     """Yields the key path and the first word of each hook whose program is not found."""
-    import shutil
-
     for _, entry in configuration.all_hooks:
         commands = _split_commands(entry.command)
         program = commands[0][0] if commands else ""
