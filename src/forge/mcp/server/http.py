@@ -8,6 +8,7 @@ from socket import socket
 from typing import TYPE_CHECKING, Any
 
 from mcp.server.transport_security import TransportSecuritySettings
+from starlette.applications import Starlette
 
 from forge.mcp.server.handlers import make_server
 from forge.network.request_guard import RequestGuard, host_of_origin
@@ -30,21 +31,20 @@ def app(offer: Offer, token: str, hosts: Collection[str] = (), auth: ResourceAut
     if not token and auth is None:
         raise ValueError("an MCP server over HTTP needs a token")
     offer.serve_many()
-    unguarded = make_server(offer).streamable_http_app(
+    protocol = make_server(offer).streamable_http_app(
         streamable_http_path=PATH,
         max_request_body_size=MAX_BODY,
         session_idle_timeout=IDLE,
         max_sessions=MOST_SESSIONS,
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # Guard does it
     )
-    inner = unguarded.router.lifespan_context
 
     @asynccontextmanager
-    async def lifespan(application: Any) -> AsyncIterator[Any]:
-        async with inner(application) as state, offer.open():
+    async def lifespan(application: Starlette) -> AsyncIterator[Any]:
+        async with protocol.router.lifespan_context(application) as state, offer.open():
             yield state
 
-    unguarded.router.lifespan_context = lifespan
+    unguarded = Starlette(routes=protocol.routes, lifespan=lifespan)
     if auth is None:
         return RequestGuard(unguarded, token, hosts)
     from forge.mcp.server.auth import ResourceGuard  # needed only with an issuer
