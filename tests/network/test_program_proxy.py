@@ -433,6 +433,8 @@ def test_where_a_person_answers_only_later_the_host_is_refused_and_the_result_sa
     [
         ("placeholder elsewhere", "which is only for secret.test"),
         ("placeholder in a URL", "which is only for secret.test"),
+        ("placeholder of another host", "the placeholder of STRANGE, which is only for elsewhere.test"),
+        ("placeholder of another host, basic", "the placeholder of STRANGE, which is only for elsewhere.test"),
         ("placeholder in a body", "its body holds the placeholder"),
         ("trace", "TRACE is not forwarded"),
         ("trace, small", "TRACE is not forwarded"),

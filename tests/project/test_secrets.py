@@ -232,3 +232,14 @@ async def test_tools_read_and_write_it_only_where_a_rule_names_it(tmp_path):
             written = await agent.call("file_write", {"path": "deep/token", "content": "another value of it"})
             assert ("never hold" in written.for_llm) == fails
             assert not (await agent.call("file_read", {"path": "masked"})).is_error
+
+
+async def test_a_search_does_not_look_into_it_either(tmp_path):
+    """Its value would be masked, but whether a pattern is found says what it is."""
+    for rules, finds in ((["allow *"], False), (["allow *", "allow read deep/token"], True)):
+        (tmp_path / "forge.yaml").unlink(missing_ok=True)
+        async with with_files(tmp_path, permissions={"rules": rules}) as agent:
+            found = await agent.call("grep_search", {"pattern": "the va[l]ue"})
+            assert "masked" in found.for_llm
+            assert ("deep/token" in found.for_llm) == finds
+            assert ("1 file left out" in found.for_llm) != finds

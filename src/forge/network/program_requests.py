@@ -12,7 +12,7 @@ import contextlib
 import logging
 import re
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 from urllib.parse import unquote
@@ -458,19 +458,30 @@ def _forwarded_head(
     if mine:
         headers = [(name, value) for name, value in headers if name not in _UNSEARCHABLE]
         headers.append((b"accept-encoding", b"identity"))
-    for one, value in _chosen(headers, mine):
-        headers = _with_secret(headers, one, value)
+    chosen = _chosen(headers, mine)
     target = request.target
     if scheme == "http":
         target = read_url(request.target.decode("ascii", "replace")).target.encode()  # of the URL that was judged
-    rest = target + b"\n" + b"\n".join(name + b": " + value for name, value in headers)
-    rest += b"\n" + unquote(target.decode("ascii", "replace")).encode()
-    for one in secrets:
-        if one.placeholder.encode() in rest or _in_basic(headers, one):
-            where = f"{' and '.join(one.hosts)}, in the header {one.header.partition(':')[0]}"
-            raise RefusedRequest(f"it holds the placeholder of {one.name or 'a secret'}, which is only for {where}")
+    _refuse_placeholders(target, headers, {one.placeholder: one.header_name for one, _ in chosen}, secrets)
+    for one, value in chosen:
+        headers = _with_secret(headers, one, value)
     written = [value for name, value in headers if name in by_header]
     return h11.Request(method=request.method, target=target, headers=headers), written
+
+
+def _refuse_placeholders(
+    target: bytes,
+    headers: Sequence[tuple[bytes, bytes]],
+    places: Mapping[str, bytes],
+    secrets: Iterable[ProgramSecret],
+) -> None:
+    """Raises `RefusedRequest` for a placeholder that is not in its place. `places`: the headers of those to send."""
+    for one in secrets:
+        others = [(name, value) for name, value in headers if name != places.get(one.placeholder)]
+        rest = b"\n".join([target, unquote(target.decode("ascii", "replace")).encode(), *map(b": ".join, others)])
+        if one.placeholder.encode() in rest or _in_basic(others, one):
+            where = f"{' and '.join(one.hosts)}, in the header {one.header.partition(':')[0]}"
+            raise RefusedRequest(f"it holds the placeholder of {one.name or 'a secret'}, which is only for {where}")
 
 
 def _end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

@@ -71,12 +71,12 @@ def denied_predicate(ctx: ToolContext) -> Callable[[str], bool]:
 
 
 def denied_by_rules(ctx: ToolContext) -> Callable[[str], bool] | None:
-    """Returns the predicate, or None if no rule could deny reading."""
+    """Returns the predicate, or None if no rule and no protection could deny reading."""
     gate = gate_of(ctx)
     if not gate.judges:
         return None
     policy = gate.policy
-    if isinstance(policy, Rules) and not policy.may_deny(ctx.spec, Permission.READ):
+    if isinstance(policy, Rules) and not (ctx.scope.hidden or policy.may_deny(ctx.spec, Permission.READ)):
         return None
     return lambda path: gate.judge(ctx, Permission.READ, path).decision is Decision.DENY
 
