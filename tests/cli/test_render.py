@@ -391,6 +391,16 @@ def test_the_time_of_a_call_is_without_that_of_its_question(live, monkeypatch):
     assert view.both.count("7.2 s") == 1
 
 
+@pytest.mark.parametrize("live", [False, True])
+def test_a_question_about_a_host_may_end_after_its_call(live, monkeypatch):
+    """The program ended before there was an answer."""
+    view = Shown(monkeypatch, live=live)
+    asked, answered = PermissionAsked(CALL, "network", "https://x.test"), PermissionAnswered(CALL, "no", "cancelled")
+    view.show(ToolStarted(CALL), asked, ToolFinished(CALL, True, ANSWER, 0.25), answered)
+    assert view.both.count("0.25 s") == 1
+    assert "could not be shown" not in view.both
+
+
 TASKS = [ToolCall("task", {"description": f"count the {name}", "prompt": "…"}, name) for name in ("apples", "pears")]
 
 

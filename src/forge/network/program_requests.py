@@ -257,6 +257,7 @@ async def forward_request(
     origin: tuple[str, int],
     reader: SecretReader,
     count: Callable[[str, int], None],
+    note: Callable[[str], None],
     *,
     scheme: str = "http",
     is_kept: bool = False,
@@ -266,12 +267,14 @@ async def forward_request(
     `is_kept`: the connection to the server was used before; if it has ended, the client may connect again.
 
     `count`: is told what was "sent" and "received", in bytes, as it happens; it raises `RefusedRequest` for too much.
+    `note`: is told why a request is refused, before the client is, which may end at once.
     """
     secrets = reader.secrets
     try:
         mine = [(one, await reader.read(one)) for one in secrets if one.is_for(origin[0]) and scheme == "https"]
         head, written = _forwarded_head(request, origin, scheme, mine, secrets)
     except RefusedRequest as refused:
+        note(str(refused))
         await exchange.refuse(405 if request.method.upper() in _NOT_FORWARDED else refused.status, str(refused))
         raise
     back = ValueCover([(value, one.placeholder) for one, value in mine], _find_covered(written, mine))
@@ -294,6 +297,7 @@ async def forward_request(
             await watching
         await both
     except RefusedRequest as refused:
+        note(str(refused))
         await stop()  # they read and write the connection that is answered now
         await exchange.refuse(refused.status, str(refused))
         raise
@@ -594,11 +598,12 @@ class _PlaceholderFinder:
 
 
 def _names(header: bytes, scheme: str, host: str, port: int) -> bool:
+    """Returns whether a Host header names a server, and says nothing else that another reader may take for a host."""
     try:
-        url = read_url(f"{scheme}://{header.decode('ascii', 'replace')}/")
+        url = read_url(f"{scheme}://{header.decode('ascii', 'replace')}")
     except ToolError:
         return False
-    return (url.host, url.port) == (host, port)
+    return (url.host, url.port, url.target) == (host, port, "/") and b"#" not in header and header[-1:] != b"/"
 
 
 def _reason(words: str) -> bytes:

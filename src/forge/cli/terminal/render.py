@@ -350,6 +350,7 @@ class ForPeople:
                 lines[1:1] = [self._line(ended.depth + 1, "│", DIM, line) for line in ended.last_lines()]
             self._note_about(event, *lines)
         self._calls.pop(path, None)
+        self._asked.pop(path, None)  # about a host: the program ended before there was an answer
         self._numbers.pop(path, None)
         if (
             event.result.data.get("delivered") is False and event.agent == MAIN
