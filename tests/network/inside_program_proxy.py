@@ -111,7 +111,7 @@ while piece := kept.recv(4_096):
 print(said.endswith(b"ok"), "and then the end")
 gone = connect()
 ask(b"/silent", gone)
-gone.close()
+gone.shutdown(socket.SHUT_WR)  # a close would reset the connection, perhaps before the request was read
 left = connect()
 ask(b"/waits", left)
 said = b""
