@@ -317,7 +317,11 @@ def test_the_quick_steps_of_the_checklist_pass():
     assert "are pinned" in release.check_actions()
     assert "no mail address" in release.check_addresses()
     assert "as in pyproject.toml" in release.check_recipe()
-    assert release.check_version_and_notes("99.0.0" if changelog.read_notes(ROOT) else changelog.stated_version(ROOT))
+    version = "99.0.0" if changelog.read_notes(ROOT) else changelog.stated_version(ROOT)
+    if changelog.is_tagged(ROOT, version):  # these tests run on the tag, too
+        assert release.check_tag(f"v{version}")
+    else:
+        assert release.check_version_and_notes(version)
 
 
 def test_a_step_of_the_checklist_fails_where_it_should(project):
