@@ -599,9 +599,8 @@ class AguiApp:
         if (given := thread.answers.pop(interrupt.id, None)) is not None:
             return given
         await self.agent.activity.drain()  # what led to the question comes before it
-        is_whole = request.editable and request.result is None and not request.question and request.effects is None
         is_own = request.scope.agent == self.agent.scope.agent and not isinstance(request.call, InnerCall)
-        question = _Question(interrupt, asyncio.get_running_loop().create_future(), is_whole and is_own)
+        question = _Question(interrupt, asyncio.get_running_loop().create_future(), request.is_before_call and is_own)
         kept = [(interrupt, request.call.id if question.can_wait else "")]
         await in_thread(lambda: self._keep(thread.name, kept))
         thread.questions[interrupt.id] = question

@@ -413,7 +413,7 @@ def _schema(request: PermissionRequest) -> dict[str, Any]:
         "decision": {"type": "string", "enum": kinds, "title": "Allow it?"},
         "feedback": {"type": "string", "maxLength": LONGEST_FEEDBACK, "title": "Message to the model"},
     }
-    if request.editable and request.result is None and not request.question and request.effects is None:
+    if request.is_before_call:
         properties["arguments"] = {"type": "object", "title": "Other arguments, all of them"}
     if request.effects is not None:
         properties["paths"] = {"type": "array", "items": {"type": "string"}, "title": "The effects to apply"}

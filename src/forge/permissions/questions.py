@@ -170,6 +170,11 @@ class PermissionRequest:
         return tuple(dict.fromkeys(one.rule for one in found if one.key))
 
     @property
+    def is_before_call(self) -> bool:
+        """True if the question is whether the call may begin: not about its result, its effects or its next steps."""
+        return self.editable and self.result is None and not self.question and self.effects is None
+
+    @property
     def traces(self) -> tuple[Trace, ...]:
         """The values that come from labelled text, if this is why a person is asked."""
         return self.ruling.traces if self.ruling is not None else ()

@@ -40,8 +40,7 @@ async def stored_approval(request: PermissionRequest) -> Answer:
     question = _build_question(attempt, request)
     stored = await in_thread(lambda: attempt.store.ask(question, attempt.run.segment, attempt.context.worker))
     while stored.answer is None:
-        asks_before = request.editable and request.result is None and not request.question
-        if asks_before or request.effects is not None:
+        if request.is_before_call or request.effects is not None:
             raise Wait.for_approval(stored.id).as_error("it waits for a person's approval")
         try:
             await asyncio.sleep(ANSWER_POLL)
@@ -157,7 +156,7 @@ def _is_always_allowed(attempt: Attempt, request: PermissionRequest) -> bool:
 
 def _accepted_arguments(request: PermissionRequest) -> dict[str, Any] | None:
     """Returns the schema to check edited arguments; None if they cannot be edited, or the schema is long."""
-    if not request.editable or request.result is not None or request.question:
+    if not request.is_before_call:
         return None
     wire = _schema(request)
     return wire if len(json.dumps(wire)) <= LARGEST_SCHEMA else None
