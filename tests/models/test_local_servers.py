@@ -163,6 +163,38 @@ async def test_llamacpp_is_asked_whether_its_template_has_a_place_for_tools(monk
         assert ("tools" in server.asked[1].body) is native
 
 
+@pytest.mark.parametrize("choice", ["required", "look"])
+async def test_where_a_call_is_required_llamacpp_is_held_to_the_schema_of_one(monkeypatch, choice):
+    has = Reply([json.dumps({"chat_template_caps": {"supports_tools": True}}).encode()], framing="length")
+    call = '{"tool_name": "look", "arguments": {"at": "it"}}'
+    asked = ModelRequest(messages=ASK.messages, tools=[look.spec], options={"tool_choice": choice})
+    async with serving(has, reply(call), reply("Hello.")) as server:
+        monkeypatch.setenv("LLAMACPP_BASE_URL", f"{server.url}/v1")
+        model = provider_for("llamacpp:small")
+        *_, answer = await ask(model, asked)
+        await ask(model)
+    assert [(one.name, json.loads(one.arguments)) for one in answer.tool_calls] == [("look", {"at": "it"})]
+    assert answer.text == ""
+    held, free = server.asked[1].body, server.asked[2].body
+    schema = held["response_format"]["json_schema"]["schema"]
+    assert schema["properties"]["tool_name"] == {"enum": ["look"]}
+    assert schema["properties"]["arguments"]["required"] == ["at"]
+    assert "tools" not in held
+    assert "tool_choice" not in held
+    assert "response_format" not in free
+    assert [one["function"]["name"] for one in free["tools"]] == ["look"]
+
+
+async def test_a_server_that_keeps_a_model_to_calls_itself_gets_the_tools(monkeypatch):
+    asked = ModelRequest(messages=ASK.messages, tools=[look.spec], options={"tool_choice": "required"})
+    async with serving(reply("Hello.")) as server:
+        monkeypatch.setenv("VLLM_BASE_URL", f"{server.url}/v1")
+        await ask(provider_for("vllm:small"), asked)
+    (request,) = server.asked
+    assert request.body["tool_choice"] == "required"
+    assert "response_format" not in request.body
+
+
 async def test_a_hosted_model_without_tools_is_refused_with_advice(monkeypatch):
     async with serving(refusal(*SAYS[0])) as server:
         monkeypatch.setenv("GROQ_BASE_URL", server.url)

@@ -7,6 +7,7 @@ import re
 import time
 import tracemalloc
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
@@ -808,6 +809,79 @@ class TestRoundTrips:
                 "append": append,
                 "lines": lines,
             }
+
+
+class Held:
+    """A model that may be held to a schema, and keeps what it was asked."""
+
+    def __init__(self, answer: str, *, takes: bool = True) -> None:
+        self.answer, self.takes = answer, takes
+        self.asked: list[ModelRequest] = []
+
+    def takes_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
+        return self.takes and not with_tools
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Message]:
+        self.asked.append(request)
+        yield Message("assistant", self.answer)
+
+
+async def ask_held(model: Held, choice: str | None, *tools: Tool, **options: Any) -> tuple[Message, Any]:
+    """Returns the answer, and the schema that the model was held to."""
+    given = {**({"tool_choice": choice} if choice else {}), **options}
+    request = ModelRequest(messages=[Message("user", "go")], tools=[one.spec for one in tools], options=given)
+    (answer,) = [part async for part in text_calls(model).stream(request) if isinstance(part, Message)]
+    form = model.asked[-1].options.get("response_format")
+    return answer, form and form["json_schema"]["schema"]
+
+
+async def test_where_a_call_is_required_the_answer_is_held_to_the_schema_of_one():
+    call = {"tool_name": "file_write", "arguments": {"path": "a.txt"}}
+    model = Held(json.dumps(call))
+    answer, schema = await ask_held(model, "required", file_write, TREE)
+    assert [(one.name, json.loads(str(one.arguments))) for one in answer.tool_calls] == [
+        ("file_write", {"path": "a.txt"})
+    ]
+    assert answer.text == ""
+    validator = import_module("jsonschema").Draft202012Validator(schema)
+    edit = {"tool_name": "tree", "arguments": {"edits": [{"old": "a", "new": "b"}]}}
+    assert validator.is_valid(call)
+    assert validator.is_valid(edit)
+    for wrong in (
+        {"tool_name": "file_write", "arguments": {}},
+        {"tool_name": "tree", "arguments": {"edits": [1]}},
+        {"tool_name": "other", "arguments": {}},
+        {**call, "more": 1},
+        "words",
+    ):
+        assert not validator.is_valid(wrong)
+    assert "without <tool>" in model.asked[0].messages[0].text
+
+
+async def test_a_required_tool_is_the_only_one_that_the_schema_allows():
+    answer, schema = await ask_held(Held("{}"), "write", file_write, TREE)
+    assert schema["properties"]["tool_name"] == {"enum": ["file_write"]}
+    assert not answer.tool_calls
+
+
+@pytest.mark.parametrize("choice", [None, "auto", "none"])
+async def test_an_answer_that_may_be_words_is_held_to_nothing(choice):
+    model = Held("Hello.")
+    answer, schema = await ask_held(model, choice, file_write)
+    assert (answer.text, schema) == ("Hello.", None)
+    assert "without <tool>" not in model.asked[0].messages[0].text
+
+
+async def test_no_schema_is_sent_to_a_model_that_takes_none_or_in_place_of_the_users_own():
+    assert (await ask_held(Held("Hello.", takes=False), "required", file_write))[1] is None
+    own = {"type": "json_schema", "json_schema": {"name": "own", "schema": {"type": "string"}}}
+    assert (await ask_held(Held('"a"'), "required", file_write, response_format=own))[1] == {"type": "string"}
+
+
+async def test_parameters_that_refer_to_their_own_root_are_left_to_the_prompt():
+    parameters = {"type": "object", "properties": {"next": {"$ref": "#"}, "name": {"type": "string"}}}
+    linked = Tool.from_schema("linked", "A list.", parameters, lambda **_: "")
+    assert (await ask_held(Held("Hello."), "required", linked, file_write))[1] is None
 
 
 async def test_errors_of_the_model_pass():

@@ -181,6 +181,7 @@ _TEMPLATE = """\
 # Model servers on this machine; their models get tools, natively or in the text.
 
 
+_LLAMA_CPP = ("llamacpp", "local")  # the labels of models that it serves
 NOTE = "the model has no native tool calls; Forge describes the tools in the prompt instead"
 
 
@@ -205,6 +206,11 @@ class ToolsOrText(OpenAI):
             if await self._drops_tools():
                 self._text = TextCalls(_Plain(self))
                 yield Retrying(NOTE, attempt=0)
+        if self._text is None and request.tools and self._only_ends_with_a_call(request):
+            async with aclosing(TextCalls(_Plain(self)).stream(request)) as parts:
+                async for part in parts:
+                    yield part
+            return
         if not request.tools or self._text is None:
             try:
                 async with aclosing(super().stream(request)) as parts:
@@ -220,9 +226,16 @@ class ToolsOrText(OpenAI):
             async for part in parts:
                 yield part
 
+    def _only_ends_with_a_call(self, request: ModelRequest) -> bool:
+        """Returns whether a required call is better written as text: llama.cpp holds a model only to end with a call,
+        and a small one writes prose until its tokens are used up. A schema holds it from the first character on.
+        """
+        choice = request.options.get("tool_choice")
+        return self.label in _LLAMA_CPP and isinstance(choice, str) and choice not in ("auto", "none")
+
     async def _drops_tools(self) -> bool:
         """Asks llama.cpp, which leaves out tools silently if the model's template has no place for them."""
-        if self.label not in ("llamacpp", "local", "openai", "openai-chat"):  # any server may speak OpenAI's protocol
+        if self.label not in (*_LLAMA_CPP, "openai", "openai-chat"):  # any server may speak OpenAI's protocol
             return False
         url = f"{self._url.partition('/v1/')[0]}/props"
         try:
@@ -242,6 +255,9 @@ class _Plain:
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         return OpenAI.stream(self._model, request)
+
+    def takes_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
+        return self._model.takes_schema(schema, with_tools=with_tools)
 
 
 # --- Finds model servers on this machine: Ollama, LM Studio, llama.cpp, vLLM. Only loopback addresses are asked.

@@ -31,11 +31,12 @@ from forge.core.arguments.spellings import load, scan
 from forge.core.errors import DefinitionError
 from forge.core.events import TextDelta
 from forge.core.messages import Finish, Message, ToolCall
-from forge.core.provider import ModelRequest, Provider, ProviderError, StreamPart, name_model
+from forge.core.provider import ModelRequest, Provider, ProviderError, StreamPart, holds_to_schema, name_model
 from forge.core.spec import ToolSpec
+from forge.models.openai_base import OUTPUT_NAME
 from forge.models.text_calls.dialects import CUT, DIALECTS, Written, dialect_of, may_be_whole, read_whole
 from forge.models.text_calls.parser import LARGEST_CALL, CallBody, CallScanner, Foreign, Item, ThoughtEnded
-from forge.models.text_calls.prompt import describe_protocol, explain_format, render_history
+from forge.models.text_calls.prompt import call_schema, describe_protocol, explain_format, render_history
 from forge.models.text_calls.xml import Malformed, Schema, read_xml
 
 MOST_CALLS = 100  # in one message
@@ -114,7 +115,10 @@ class TextCalls:
 
     def _request(self, request: ModelRequest) -> ModelRequest:
         options = {key: value for key, value in request.options.items() if key not in _NATIVE}
-        messages = render_history(request.messages, self._instructions(request))
+        schema = self._find_schema(request)
+        if schema is not None:
+            options["response_format"] = {"type": "json_schema", "json_schema": {"name": OUTPUT_NAME, "schema": schema}}
+        messages = render_history(request.messages, self._instructions(request, is_held=schema is not None))
         return ModelRequest(
             messages=messages,
             options=options,
@@ -123,13 +127,22 @@ class TextCalls:
             watch=request.watch,
         )
 
-    def _instructions(self, request: ModelRequest) -> str:
+    def _find_schema(self, request: ModelRequest) -> dict[str, Any] | None:
+        """Returns the schema of a call, if the reply has to be one and the model can be held to it."""
+        choice = request.options.get("tool_choice")
+        if not isinstance(choice, str) or choice in ("auto", "none") or request.options.get("response_format"):
+            return None
+        chosen = [spec for spec in request.tools if choice in ("required", spec.name, *spec.aliases)]
+        schema = call_schema(chosen) if chosen else None
+        return schema if schema is not None and holds_to_schema(self.provider, schema, with_tools=False) else None
+
+    def _instructions(self, request: ModelRequest, *, is_held: bool) -> str:
         """Writes the instructions again only if the tools or their options have changed."""
         if not request.tools or request.options.get("tool_choice") == "none":
             return ""
-        key = (*request.tools, *(str(request.options.get(option)) for option in _NATIVE))
+        key = (*request.tools, *(str(request.options.get(option)) for option in _NATIVE), is_held)
         if self._told[0] != key:
-            self._told = (key, describe_protocol(request.tools, request.options))
+            self._told = (key, describe_protocol(request.tools, request.options, is_held=is_held))
         return self._told[1]
 
 

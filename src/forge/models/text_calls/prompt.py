@@ -40,21 +40,59 @@ The tools, one per line; "parameters" is the JSON Schema of the arguments:
 _SEVERAL = "You may make several calls in one reply, each in its own <tool>."
 _SINGLE = "Make at most one call in a reply."
 _FRAME = re.compile(r"<(?=/?tool)|&(?=(?:amp;)*lt;/?tool)", re.IGNORECASE)
+_DEFINITIONS = "#/$defs/"
 _NOT_IN_A_NAME = re.compile(r"[^\w.\-]")
 
 
-def describe_protocol(tools: Iterable[ToolSpec], options: Mapping[str, Any]) -> str:
-    """Returns the rules of the protocol and the tools with their schemas: our part of the system prompt."""
+def call_schema(tools: Sequence[ToolSpec]) -> dict[str, Any] | None:
+    """Returns the schema of a reply that is one call; None if a tool's parameters cannot be a part of it."""
+    forms, definitions = [], dict[str, Any]()
+    for spec in tools:
+        parameters = dict(spec.to_function()["function"]["parameters"])
+        prefix = f"{_DEFINITIONS}{spec.name}."
+        try:
+            own = _move_references(parameters.pop("$defs", {}), prefix)
+            arguments = _move_references(parameters, prefix)
+        except ValueError:
+            return None
+        definitions |= {f"{spec.name}.{name}": value for name, value in own.items()}
+        call = {"tool_name": {"enum": [spec.name]}, "arguments": arguments}
+        forms.append({"type": "object", "properties": call, "required": [*call], "additionalProperties": False})
+    schema = forms[0] if len(forms) == 1 else {"anyOf": forms}
+    return {**schema, "$defs": definitions} if definitions else schema
+
+
+def _move_references(schema: Any, prefix: str) -> Any:
+    """Returns a copy in which references to definitions begin with the prefix. Raises `ValueError` for others."""
+    if isinstance(schema, list):
+        return [_move_references(one, prefix) for one in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    copy = {key: _move_references(value, prefix) for key, value in schema.items()}
+    if isinstance(reference := copy.get("$ref"), str):
+        if not reference.startswith(_DEFINITIONS):
+            raise ValueError(reference)
+        copy["$ref"] = prefix + reference.removeprefix(_DEFINITIONS)
+    return copy
+
+
+def describe_protocol(tools: Iterable[ToolSpec], options: Mapping[str, Any], *, is_held: bool = False) -> str:
+    """Returns the rules of the protocol and the tools with their schemas: our part of the system prompt.
+
+    `is_held`: the reply is held to the schema of a call.
+    """
     tools = tuple(tools)
     choice = options.get("tool_choice")
     more = []
     if ending := [spec.name for spec in tools if spec.ends_turn]:
         more.append(f"- Every reply must contain a call. To hand over to the person, call {' or '.join(ending)}.\n")
-    elif choice == "required":
+    elif choice == "required" and not is_held:
         more.append("- This reply must contain a call.\n")
     if isinstance(choice, str) and choice not in ("auto", "none", "required"):
         more.append(f"- In this reply, call {choice}.\n")
-    amount = _SINGLE if options.get("parallel_tool_calls") is False else _SEVERAL
+    if is_held:
+        more.append("- In this reply, write the JSON object of one call and nothing else, without <tool>.\n")
+    amount = _SINGLE if is_held or options.get("parallel_tool_calls") is False else _SEVERAL
     listed = "\n".join(_line(spec) for spec in tools)
     return _RULES.format(amount=amount, more="".join(more)) + listed
 
