@@ -4,11 +4,15 @@ They need no model and no key: `python -m pytest`.
 """
 
 import shutil
+import sys
 from pathlib import Path
+
+import pytest
 
 from forge import Answer, PermissionRequest, Scripted, load_project
 from forge.testing import calls, says
 
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="trials need Linux, with bubblewrap")
 PROJECT = Path(__file__).parents[1]
 FIX = 'return "-".join("".join(c for c in title.lower() if c.isalnum() or c == " ").split())'
 TESTS = "python3 -m unittest -q tests/test_slug.py"
