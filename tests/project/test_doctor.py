@@ -12,7 +12,7 @@ import pytest
 from forge.mcp.pins import reseal_pins
 from forge.process.running.cgroups import find_delegated
 from forge.process.running.trial import find_trial
-from forge.process.sandbox import Confinement, Tier, choose_tier
+from forge.process.sandbox import Confinement, Tier, choose_tier, problem
 from forge.project.doctor import examine
 from forge.project.trust import accept
 from forge.schedules.schedule import Source
@@ -286,6 +286,16 @@ def test_the_file_of_a_secret_that_programs_can_read_is_named(looked, tmp_path, 
         found = looked(f"sandbox: off\nsecrets: [{{name: A_TOKEN, file: {path}, for: [api.example.com]}}]\n")
         assert ("secret file" in found) == (path == inside)
         assert path == outside or "only bubblewrap hides it" in found["secret file"].detail
+
+
+@pytest.mark.skipif(bool(problem(Tier.BUBBLEWRAP)), reason="only bubblewrap hides single files")
+def test_the_file_of_a_secret_among_those_that_programs_see_is_named_also_where_it_is_hidden(looked, tmp_path):
+    """A mount over a file goes away where the file is replaced, as a rotation of tokens does."""
+    (tmp_path / "token").write_text("the value of a file")
+    (tmp_path / "token").chmod(0o600)
+    found = looked(f"secrets: [{{name: A_TOKEN, file: {tmp_path}/token, for: [api.example.com]}}]\n")
+    assert "a program that runs while it is replaced reads the new one" in found["secret file"].detail
+    assert "secret file" not in looked("secrets: [{name: HOME, for: [api.example.com]}]\n")
 
 
 def test_secrets_of_programs_need_bubblewrap(looked, monkeypatch):

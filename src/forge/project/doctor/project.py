@@ -149,13 +149,15 @@ def _secrets(configuration: Configuration) -> Iterator[Finding]:
     if any(one.hosts for one in configuration.secret_entries) and find_missing("secrets"):
         missing_extra = "programs cannot use them: the extra `secrets` is not installed"
         yield Finding("secrets", "broken", missing_extra, install_command("secrets"))
-    if any(one.hosts for one in configuration.secret_entries) and (why := _explain_no_proxy(configuration)):
+    why = _explain_no_proxy(configuration)
+    if any(one.hosts for one in configuration.secret_entries) and why:
         fix = "Programs run without these secrets until bubblewrap can be used: `forge doctor --verbose` says how."
         yield Finding("secrets", "broken", f"programs cannot use them: {why}", fix)
-        for path in list_secret_files(configuration):
-            if is_inside_any(os.path.realpath(path), _shown_folders(configuration)):
-                fix = f"Move it to where programs see nothing: mv {shlex.quote(path)} ~/.secrets/"
-                yield Finding("secret file", "warning", f"programs can read {path}: only bubblewrap hides it", fix)
+    for path in list_secret_files(configuration):
+        if is_inside_any(os.path.realpath(path), _shown_folders(configuration)):
+            risk = "only bubblewrap hides it" if why else "a program that runs while it is replaced reads the new one"
+            fix = f"Move it to where programs see nothing: mv {shlex.quote(path)} ~/.secrets/"
+            yield Finding("secret file", "warning", f"programs can read {path}: {risk}", fix)
 
 
 def _shown_folders(configuration: Configuration) -> tuple[str, ...]:
