@@ -13,7 +13,7 @@ _HEX = rb"[0-9a-fA-F]"
 _OPEN_ESCAPE = (  # the end of a piece, after the first byte of an escape
     rb"(?:%b?|\\{0,3}(?:u\{?%b{0,8}|x%b?)?|#[xX]?%b{0,12}|[a-zA-Z]{0,24})\Z" % ((_HEX,) * 4)
 )
-_LEAD, _CUT_ESCAPE = re.compile(_LEADS), re.compile(_LEADS + _OPEN_ESCAPE)
+_CUT_ESCAPE = re.compile(_LEADS + _OPEN_ESCAPE)
 _LEAST_CODED = 8  # characters in base64 below which ordinary text would be covered
 _FOUND_BY, _CHECKED_BY = 4, 16  # characters at the beginning of a text: of all texts together, and of each
 _LONGEST_LETTER = 32  # bytes; at the end of a piece, less may be the beginning of one
@@ -59,23 +59,22 @@ class ValueCover:
         self._kept = b""
 
     def change_whole(self, text: bytes) -> bytes:
-        changed, _ = self._change(text)
+        changed, _ = self._change(text, last=True)
         return changed
 
     def change(self, piece: bytes, *, last: bool = False) -> bytes:
         """Returns what may be passed on; keeps the end, which may be the beginning of a value."""
-        changed, cut = self._change(self._kept + piece)
-        cut = len(changed) if last else cut
+        changed, cut = self._change(self._kept + piece, last=last)
         self._kept = changed[cut:]
         return changed[:cut]
 
-    def _change(self, text: bytes) -> tuple[bytes, int]:
+    def _change(self, text: bytes, *, last: bool) -> tuple[bytes, int]:
         """Returns the text with covers, and where a value begins that may go on in the next piece."""
         parts, done, cut = list[bytes](), 0, len(text)
-        for at in self._find_candidates(text):
+        for at in self._find_candidates(text, last=last):
             if at < done:
                 continue
-            ends = [_find_end(one, text, at) for one in self._texts]
+            ends = [_find_end(one, text, at, last=last) for one in self._texts]
             end = max(ends)
             cover = self._texts[ends.index(end)].cover
             if end > at:
@@ -85,11 +84,13 @@ class ValueCover:
                 cut = min(cut, at)
         return b"".join((*parts, text[done:])), max(cut, done)
 
-    def _find_candidates(self, text: bytes) -> list[int]:
+    def _find_candidates(self, text: bytes, *, last: bool) -> list[int]:
         """Returns where a value may begin, and where an escape may be cut."""
         found = {at for one in self._beginnings for at in _find_places(one, text)}
-        end = max(0, len(text) - _LONGEST_LETTER)
-        return sorted(found | ({end + one.start() for one in _LEAD.finditer(text[end:])} if self._texts else set()))
+        if self._texts and not last:
+            end = max(0, len(text) - _LONGEST_LETTER)
+            found.update(end + at for at in _find_places(_CUT_ESCAPE, text[end:]))
+        return sorted(found)
 
 
 def _find_places(pattern: re.Pattern[bytes], text: bytes) -> Iterator[int]:
@@ -100,9 +101,10 @@ def _find_places(pattern: re.Pattern[bytes], text: bytes) -> Iterator[int]:
         at = found.start() + 1
 
 
-def _find_end(searched: _Text, text: bytes, at: int) -> int:
+def _find_end(searched: _Text, text: bytes, at: int, *, last: bool) -> int:
     """Returns where a text that begins here ends; `at` if only the next piece can say that, -1 if it is not here."""
-    if len(text) - at > _CHECKED_BY * _LONGEST_LETTER and not searched.beginning.match(text, at):
+    is_near = not last and len(text) - at <= _CHECKED_BY * _LONGEST_LETTER
+    if not is_near and not searched.beginning.match(text, at):
         return -1
     places, is_open = {at}, False
     for letter in searched.letters:
@@ -118,7 +120,7 @@ def _find_end(searched: _Text, text: bytes, at: int) -> int:
             elif len(rest) < _LONGEST_LETTER and _CUT_ESCAPE.match(rest):
                 is_open = True
         if not following:
-            return at if is_open else -1
+            return at if is_open and not last else -1
         places = following
     return max(places)
 
