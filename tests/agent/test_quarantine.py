@@ -166,6 +166,18 @@ async def test_the_call_that_reads_passes_the_gate_and_its_mistakes_are_explaine
     assert not requests
 
 
+@pytest.mark.parametrize("name", ["run_code", "execute_code"])
+async def test_a_script_cannot_read_for_a_quarantined_task_under_any_name(name):
+    call = task(read={"tool": name, "arguments": {"code": "'angry'"}}, output=MOOD)
+    inner = Scripted('"angry"')
+    agents = {"general": AgentType(model=inner)}
+    agent = Agent(Scripted(call, "done"), policy=rules("allow *"), agents=agents, code_mode=True)
+    result = await agent.run("go")
+    message = next(m for m in result.messages if m.role == "tool")
+    assert "cannot read with run_code" in message.text
+    assert not inner.requests
+
+
 async def test_a_type_of_sub_agent_can_be_quarantined_always():
     inner = Scripted("true")
     call = ToolCall(

@@ -19,6 +19,7 @@ from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.messages import Message, Usage
 from forge.core.provider import ModelRequest, Provider
+from forge.core.registry import ToolRegistry
 from forge.core.result import UNTRUSTED, Label, ToolResult
 from forge.permissions.labels.provenance import Provenance
 from forge.permissions.labels.settings import current_provenance
@@ -163,8 +164,10 @@ async def _get_content(ctx: ToolContext, task: QuarantinedTask) -> tuple[str, tu
     if not isinstance(name, str) or not isinstance(arguments, Mapping) or task.read.keys() - {"tool", "arguments"}:
         message = "read of a quarantined task must have tool, a name, and arguments, an object, and nothing else"
         raise ToolError(message, ErrorKind.VALIDATION, 'Write {"tool": "web_fetch", "arguments": {"url": …}}.')
-    if name in NOT_READABLE:
-        raise ToolError(f"a quarantined task cannot read with {name}", ErrorKind.VALIDATION, "Use a tool that reads.")
+    registry: ToolRegistry | None = getattr(ctx.executor, "registry", None)
+    found = name if registry is None else registry.find(name).spec.name  # `name` may be an alias
+    if found in NOT_READABLE:
+        raise ToolError(f"a quarantined task cannot read with {found}", ErrorKind.VALIDATION, "Use a tool that reads.")
     with _kept_apart():
         result = await ctx.run_tool(name, arguments)
     if result.failure is None:
