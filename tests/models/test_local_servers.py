@@ -164,18 +164,20 @@ async def test_llamacpp_is_asked_whether_its_template_has_a_place_for_tools(monk
 
 
 @pytest.mark.parametrize("choice", ["required", "look"])
-async def test_where_a_call_is_required_llamacpp_is_held_to_the_schema_of_one(monkeypatch, choice):
+@pytest.mark.parametrize("name", ["llamacpp", "ollama"])
+async def test_where_a_call_is_required_a_local_model_is_held_to_the_schema_of_one(monkeypatch, choice, name):
     has = Reply([json.dumps({"chat_template_caps": {"supports_tools": True}}).encode()], framing="length")
+    first = [has] if name == "llamacpp" else []
     call = '{"tool_name": "look", "arguments": {"at": "it"}}'
     asked = ModelRequest(messages=ASK.messages, tools=[look.spec], options={"tool_choice": choice})
-    async with serving(has, reply(call), reply("Hello.")) as server:
-        monkeypatch.setenv("LLAMACPP_BASE_URL", f"{server.url}/v1")
-        model = provider_for("llamacpp:small")
+    async with serving(*first, reply(call), reply("Hello.")) as server:
+        monkeypatch.setenv(f"{name.upper()}_BASE_URL", f"{server.url}/v1")
+        model = provider_for(f"{name}:small")
         *_, answer = await ask(model, asked)
         await ask(model)
     assert [(one.name, json.loads(one.arguments)) for one in answer.tool_calls] == [("look", {"at": "it"})]
     assert answer.text == ""
-    held, free = server.asked[1].body, server.asked[2].body
+    held, free = (one.body for one in server.asked[len(first) :])
     schema = held["response_format"]["json_schema"]["schema"]
     assert schema["properties"]["tool_name"] == {"enum": ["look"]}
     assert schema["properties"]["arguments"]["required"] == ["at"]
@@ -183,6 +185,16 @@ async def test_where_a_call_is_required_llamacpp_is_held_to_the_schema_of_one(mo
     assert "tool_choice" not in held
     assert "response_format" not in free
     assert [one["function"]["name"] for one in free["tools"]] == ["look"]
+
+
+async def test_ollama_which_ignores_that_no_call_may_come_gets_no_tools(monkeypatch):
+    asked = ModelRequest(messages=ASK.messages, tools=[look.spec], options={"tool_choice": "none"})
+    async with serving(reply("Hello."), reply("Hello.")) as server:
+        monkeypatch.setenv("OLLAMA_BASE_URL", f"{server.url}/v1")
+        monkeypatch.setenv("VLLM_BASE_URL", f"{server.url}/v1")
+        await ask(provider_for("ollama:small"), asked)
+        await ask(provider_for("vllm:small"), asked)
+    assert ["tools" in one.body for one in server.asked] == [False, True]
 
 
 async def test_a_server_that_keeps_a_model_to_calls_itself_gets_the_tools(monkeypatch):

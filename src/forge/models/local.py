@@ -9,6 +9,7 @@ import threading
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from ipaddress import ip_address
@@ -182,6 +183,8 @@ _TEMPLATE = """\
 
 
 _LLAMA_CPP = ("llamacpp", "local")  # the labels of models that it serves
+_IGNORES_CHOICE = "ollama"  # a server that ignores `tool_choice` (github.com/ollama/ollama/issues/17921)
+_MAY_BE_WORDS = ("auto", "none")  # choices with which an answer need not be a call
 NOTE = "the model has no native tool calls; Forge describes the tools in the prompt instead"
 
 
@@ -206,7 +209,10 @@ class ToolsOrText(OpenAI):
             if await self._drops_tools():
                 self._text = TextCalls(_Plain(self))
                 yield Retrying(NOTE, attempt=0)
-        if self._text is None and request.tools and self._only_ends_with_a_call(request):
+        choice = request.options.get("tool_choice")
+        if choice == "none" and self.label == _IGNORES_CHOICE:
+            request = replace(request, tools=())
+        if self._text is None and request.tools and self._has_to_call(choice):
             async with aclosing(TextCalls(_Plain(self)).stream(request)) as parts:
                 async for part in parts:
                     yield part
@@ -226,12 +232,13 @@ class ToolsOrText(OpenAI):
             async for part in parts:
                 yield part
 
-    def _only_ends_with_a_call(self, request: ModelRequest) -> bool:
-        """Returns whether a required call is better written as text: llama.cpp holds a model only to end with a call,
-        and a small one writes prose until its tokens are used up. A schema holds it from the first character on.
+    def _has_to_call(self, choice: Any) -> bool:
+        """Returns whether a call is required that the server does not require itself: it is asked for in the text.
+
+        Ollama ignores the choice. llama.cpp holds a model only to end with a call, and a small one writes prose until
+        its tokens are used up; a schema holds it from the first character on.
         """
-        choice = request.options.get("tool_choice")
-        return self.label in _LLAMA_CPP and isinstance(choice, str) and choice not in ("auto", "none")
+        return self.label in (*_LLAMA_CPP, _IGNORES_CHOICE) and isinstance(choice, str) and choice not in _MAY_BE_WORDS
 
     async def _drops_tools(self) -> bool:
         """Asks llama.cpp, which leaves out tools silently if the model's template has no place for them."""
