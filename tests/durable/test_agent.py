@@ -239,6 +239,7 @@ async def test_outside_async_with_it_says_so_at_once(empty_sqlite: str, tmp_path
         ({"queues": "default"}, r'queues="default"\): expected a list of names'),
         ({"queues": ["default", 5]}, "expected a list of names"),
         ({"queues": [""]}, "expected a list of names"),
+        ({"queues": []}, r"queues=\[\]\): the worker would never run"),
         ({"offers": "gpu"}, "expected a list of names"),
         ({"concurrency": 0}, r"concurrency=0\): the worker would never run"),
         ({"concurrency": -1}, "concurrency=-1"),
@@ -251,6 +252,7 @@ def test_settings_that_would_never_work_are_refused(settings: Any, words: str, s
         WorkerSettings(**settings)
     assert caught.value.suggestion
     DurableAgent(Agent(script("hi")), sqlite, worker=WorkerSettings(queues=["default"], offers=(), concurrency=1))
+    assert WorkerSettings(queues=[], offers=["gpu"]).offers == ["gpu"]  # a worker for these calls alone
 
 
 async def test_whoever_waits_for_a_run_that_nobody_takes_is_told(

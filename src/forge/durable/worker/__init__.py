@@ -86,6 +86,9 @@ class WorkerSettings:
             if isinstance(names, str) or not isinstance(names, Sequence) or not all(map(_is_name, names)):
                 message = f"WorkerSettings({name}={brief(names)}): expected a list of names"
                 raise ToolError(message, ErrorKind.VALIDATION, f'Write {name}=["default"].')
+        if not self.queues and not self.offers:
+            message = "WorkerSettings(queues=[]): the worker would never run anything"
+            raise ToolError(message, ErrorKind.VALIDATION, 'Write queues=["default"], or offers=["gpu"].')
         number: object = self.concurrency
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             message = f"WorkerSettings(concurrency={brief(number)}): the worker would never run anything"
