@@ -311,7 +311,7 @@ class Bench:
             raise self.answer
         if self.answer is not None:
             return self.answer
-        await asyncio.sleep(self.hesitates if "asked" in str(request.target) else 0)
+        await asyncio.sleep(self.hesitates if "asked" in str(request.target) or "slow" in str(request.target) else 0)
         return Answer.ONCE if "asked" in str(request.target) else Answer.no("not that one")
 
     async def look(self, arguments: dict[str, Any]) -> ToolResult:
@@ -387,6 +387,8 @@ async def scenarios(folder: Path) -> None:
     plain.hesitates = 0.2
     await plain.run("refused by the person", f"{curl} https://refused.test/a")
     await plain.run("no rule", f"{curl} https://other.test/a")
+    many = f"for one in 1 2 3 4 5 6 7 8 9; do {curl} https://slow$one.test/ & done; wait"
+    await plain.run("many refused at once", many)
     await plain.run("leads inside", f"{curl} https://inside.test/a")
     await plain.run("leads outside and inside", f"{curl} https://mixed.test/a")
     await plain.run("ways around", "python3 ways.py")

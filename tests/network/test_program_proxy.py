@@ -139,6 +139,14 @@ def test_a_host_that_the_person_refuses_is_not_reached(came, name):
     assert "not that one" in came[name]["told"]
 
 
+def test_a_program_that_tries_many_hosts_at_once_asks_a_few_questions_too(came):
+    found = came["many refused at once"]
+    assert 3 <= len(found["asked"]) <= 5
+    refused = [one["refused"] for one in found["network"]]
+    assert len(refused) == 9
+    assert sum("no one is asked any more" in one for one in refused) == 9 - len(found["asked"])
+
+
 @pytest.mark.parametrize("name", ["leads inside", "leads outside and inside"])
 def test_an_allowed_name_that_leads_inside_is_refused_by_the_egress(came, name):
     assert came[name]["hits"] == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -156,6 +157,7 @@ class _HostJudge:
     def __init__(self, ctx: ToolContext, *, opened: bool) -> None:
         self._ctx, self._opened = ctx, opened
         self._refusals = 0
+        self._questions = asyncio.Semaphore(MOST_REFUSALS)  # at a time: a program may try many hosts at once
 
     async def __call__(self, url: str) -> str:
         ctx = self._ctx
@@ -164,10 +166,14 @@ class _HostJudge:
             return ruling.reason
         if ruling.decision is Decision.ALLOW or (self._opened and ruling.is_default):
             return ""
+        async with self._questions:
+            return await self._ask(url)
+
+    async def _ask(self, url: str) -> str:
         if self._refusals >= MOST_REFUSALS:
             return f"no one is asked any more: {MOST_REFUSALS} hosts of this program were refused"
         try:
-            await ctx.require(Permission.NETWORK, url)
+            await self._ctx.require(Permission.NETWORK, url)
         except Waiting:  # the run could be stored until the answer comes, and the program could not
             self._refusals += 1
             return "a person can answer only later, and the program cannot wait for that: a rule has to allow the host"
