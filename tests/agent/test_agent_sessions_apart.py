@@ -251,6 +251,36 @@ async def test_a_session_that_begins_again_gets_the_results_of_its_own_backgroun
     assert "the old index" not in "".join(message.text for message in result.messages)
 
 
+async def test_an_always_ends_with_its_session_although_background_work_continues():
+    """The end of that work takes nothing from a session that has begun meanwhile under the name."""
+    release, asked = asyncio.Event(), []
+
+    @tool
+    async def index(ctx: ToolContext) -> ToolResult:
+        """Index in the background."""
+
+        async def work() -> str:
+            await release.wait()
+            return "indexed"
+
+        return ctx.background(work(), "begun")
+
+    async def approve(request):
+        asked.append(request.scope.session_id)
+        return Answer("always")
+
+    script = ([ToolCall("deploy"), ToolCall("index")], "first", *repeated(2, ToolCall("deploy"), "later"))
+    agent = Agent(Scripted(*script), tools=[deploy, index], approve=approve)
+    await agent.run("go", session="ada")
+    agent.end_session("ada")
+    assert results(await agent.run("go", session="ada")) == ["deployed"]
+    assert asked == ["ada", "ada"]
+    release.set()
+    assert await work_of(agent).settled(10)
+    await agent.run("go", session="ada")
+    assert asked == ["ada", "ada"]
+
+
 @linux
 async def test_programs_of_a_named_session_go_on_until_it_ends(tmp_path):
     word = mark()

@@ -881,8 +881,10 @@ class Agent(Generic[OutputT, DepsT]):
         if not session:
             raise ValueError("Agent.end_session needs the name of a session")
         agent, background = find_override(self), find_override(self)._opening.background
-        agent._opening.sessions.discard(session)
-        ToolExecutor(agent.registry, agent.steps, None, agent.secrets, background).end_session(session)
+        sessions = agent._opening.sessions
+        sessions.discard(session)
+        executor = ToolExecutor(agent.registry, agent.steps, None, agent.secrets, background)
+        executor.end_session(session, lambda: session in sessions)
 
     async def stream(
         self,

@@ -176,16 +176,22 @@ class ToolExecutor:
         self.background.cancel(session_id)
         end_started(session_id)
 
-    def end_session(self, session_id: str) -> None:
+    def end_session(self, session_id: str, begun_again: Callable[[], bool] | None = None) -> None:
         """Ends a session: its programs end, and nothing of it is remembered.
 
-        Background work is not a program: it continues to its end, which is still an event. `end_work` cancels it.
+        Background work is not a program: it continues to its end, which is still an event. `end_work` cancels it. What
+        it leaves is forgotten at its end, unless another session has the name: `begun_again` says so.
         """
-        end_started(session_id)
-        self.background.forget(session_id, lambda: self._forget(session_id))
+
+        def forget_again() -> None:
+            if begun_again is None or not begun_again():
+                self._forget(session_id)
+
+        self._forget(session_id)
+        self.background.forget(session_id, forget_again)
 
     def _forget(self, session_id: str) -> None:
-        end_started(session_id)  # background work may have started programs meanwhile
+        end_started(session_id)
         self.clear_state(session_id)
         self.registry.forget(session_id)
         for one in self.registry.values():

@@ -198,14 +198,14 @@ class BackgroundWork:
                 task.cancel()
 
     def forget(self, session_id: str, then: Callable[[], None]) -> None:
-        """Ends a session: results of its open work are not stored. `then` is called once that work is over."""
+        """Ends a session: results of its open work are not stored. `then` is called once that work is over, if any."""
         self._completed.pop(session_id, None)
         with self._lock:
             works = self._open.pop(session_id, set())
             if (before := self._ended.get(session_id)) is not None:
                 works |= before.open
-            self._ended[session_id] = _EndedSession(works, then)
-        self._run_when_over(session_id)
+            if works:
+                self._ended[session_id] = _EndedSession(works, then)
 
     def complete(self, work: OpenWork, value: object) -> None:
         """Takes the value, or the exception, of a piece of work."""
