@@ -133,7 +133,9 @@ class BackgroundWork:
         """Stores a result for a loop to take. Results that no loop takes are forgotten, oldest first."""
         session = ctx.scope.session_id
         ended = self._ended.get(session)
-        if ended is None or all(work.ctx is not ctx for work in ended.open):  # otherwise no loop takes the result
+        if ended is None or all(
+            work.ctx is not ctx for work in tuple(ended.open)
+        ):  # otherwise no loop takes the result
             self._completed.setdefault(session, deque(maxlen=MOST_COMPLETED)).append((ctx.call, result))
             self._wake_waiters()
 
@@ -263,9 +265,12 @@ class BackgroundWork:
                 waiting.get_loop().call_soon_threadsafe(_wake, waiting)
 
     def _run_when_over(self, session: str) -> None:
-        if (ended := self._ended.get(session)) is not None and not ended.open:
+        with self._lock:
+            ended = self._ended.get(session)
+            if ended is None or ended.open:
+                return
             del self._ended[session]
-            ended.then()
+        ended.then()
 
     async def _wait_for_change(self, timeout: float | None) -> None:
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
