@@ -228,7 +228,8 @@ def test_a_secret_says_where_its_value_is_and_which_hosts_get_it(tmp_path, monke
     [
         ("{name: X_TOKEN, for: [x.test]}", "the value of X_TOKEN is empty"),
         ("{name: X, command: ['false'], for: [x.test]}", "the command false gave no secret: it ended with exit code 1"),
-        ("{name: X, command: [echo, short], for: [x.test]}", "is not a text of at least 8 characters"),
+        ("{name: X, command: [echo, short], for: [x.test]}", "has 5 characters; it needs at least 8"),
+        ("{name: X, command: [printf, 'line-one\\nline-two'], for: [x.test]}", "has several lines, or a control"),
         ("{name: X, file: nowhere, for: [x.test]}", "cannot be read"),
     ],
 )

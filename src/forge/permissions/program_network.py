@@ -147,7 +147,8 @@ def _not_run(why: str) -> ToolError:
     return ToolError(
         f"it was not run: the rules about hosts cannot be enforced for programs without bubblewrap ({why})",
         ErrorKind.PERMISSION,
-        "Use http_request, which they hold for; or the person can install bubblewrap.",
+        "Use http_request, which they hold for; or the person can have programs run in bubblewrap: with"
+        " `sandbox: auto`, and `forge doctor` says what is missing.",
     )
 
 

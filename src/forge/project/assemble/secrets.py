@@ -80,7 +80,8 @@ def _read_value(configuration: Configuration, entry: SecretEntry) -> str:
     """Returns a value that can be put into a header. Raises `ToolError`."""
     value = entry.source.read() if entry.source is not None else ""
     if len(value) < SHORTEST or not value.isprintable():
-        what = "is empty" if not value else f"is not a text of at least {SHORTEST} characters"
+        what = f"has {len(value)} characters; it needs at least {SHORTEST}" if value else "is empty"
+        what = what if value.isprintable() else "has several lines, or a control character"
         name = entry.name or str(entry.file or entry.keyring or entry.command[0])
         raise configuration.error(entry.key_path, f"the value of {name} {what}")
     return value
