@@ -115,7 +115,7 @@ scores-check: $(SCORES_READY) ## the same, writing nothing: fails when a score i
 $(SCORES_READY): $(READY)
 	@$(call new-venv,$(SCORES_VENV)); \
 	echo '== setup: installing forge and other test suites in $(SCORES_VENV) (a minute or two)'; \
-	$$install -c constraints.txt -e '.[azure,bedrock,code,console,local,mcp,memory,vertex,web]' || exit 1; \
+	$$install -c constraints.txt -e '.[acp,agui,azure,bedrock,code,console,local,mcp,memory,vertex,web]' || exit 1; \
 	for package in $(SCORES); do \
 		$$install $$package || echo "== setup: $$package cannot be installed; its suite is reported as missing"; \
 	done; \

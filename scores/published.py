@@ -9,7 +9,10 @@ from scores.report import ROOT, Score
 PEERS = ROOT / "benchmarks" / "RESULTS.md"
 
 _TIER = "official SDKs of tier 1: all that are scored, as a condition (modelcontextprotocol.io/community/sdk-tiers)"
-_CAMEL = "CaMeL: 77 % with a model, provably secure; without a defence 84 % (arXiv 2503.18813)"
+_CAMEL = (
+    "CaMeL: 77 % with a model, provably secure; without a defence 84 % (arXiv 2503.18813). PRUDENTIA asks up to 1.9"
+    " times less than the best before it, FIDES among them (ICLR 2026, openreview.net g0aVCDY3gS)"
+)
 _GOALS = (
     "with models: two firewalls reach 0 % or the lowest possible (arXiv 2510.05244); Progent 4.2 %, 25.8 % without it"
     " (arXiv 2606.26479); CaMeL (arXiv 2503.18813) and FIDES (arXiv 2505.23643) give guarantees, no such figure in"

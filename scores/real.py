@@ -42,8 +42,9 @@ NOTES = (
     " the call in the same answer, and the tool takes it. Nothing is said of whether the values are right: this model"
     " is too small for that.",
     "This model answers most questions itself, in prose: no reader finds a call where none was written. Where a call"
-    " is required, this llama.cpp only forbids the answer to end before one, so this model writes prose until"
-    f" its {MOST_TOKENS} tokens are used up. Only the schema holds it from the first character on.",
+    " is required, llama.cpp only forbids the answer to end before one: with its native calls, 0 of 20 were valid,"
+    f" since this model writes prose until its {MOST_TOKENS} tokens are used up. So Forge asks for one call in the"
+    " text, and llama.cpp holds the answer to the call's schema from the first character on.",
 )
 _ASKED, _NAME, _SUM = "Add 2 and 3.", "add_numbers", {"first": 2, "second": 3}
 _EXAMPLE = {
@@ -103,9 +104,9 @@ async def measure(model: Provider, cases: Sequence[Case]) -> list[Row]:
     """Two rows for each dialect, and for each way in which the server of the model makes calls itself."""
     parts: dict[str, Callable[[Case], Awaitable[Reading]]] = {
         **{name: partial(ask_in_text, model, name=name, dialect=dialect) for name, dialect in DIALECTS.items()},
-        "native calls": partial(ask_natively, model, choice="auto"),
-        "native calls, at least one required": partial(ask_natively, model, choice="required"),
-        "JSON in text, held to the schema": partial(ask_with_schema, model),
+        "native calls": partial(ask_for_calls, model, choice="auto"),
+        "a call is required, held to its schema": partial(ask_for_calls, model, choice="required"),
+        "calls in text": partial(ask_for_calls, text_calls(model), choice="auto"),
     }
     rows = []
     for number, (name, ask) in enumerate(parts.items(), 1):
@@ -131,20 +132,7 @@ async def ask_in_text(model: Provider, case: Case, name: str, dialect: Dialect) 
     return await read_text(answer.text, name, dialect, make_tool(case))
 
 
-async def ask_with_schema(model: Provider, case: Case) -> Reading:
-    tool = make_tool(case)
-    shape = {
-        "type": "object",
-        "properties": {"name": {"enum": [tool.spec.name]}, "arguments": tool.spec.parameters},
-        "required": ["name", "arguments"],
-        "additionalProperties": False,
-    }
-    held = {"type": "json_schema", "json_schema": {"name": "call", "schema": shape}}
-    answer = await _ask(model, ModelRequest(messages=make_prompt(case, PLAIN), options=_options(response_format=held)))
-    return await read_text(answer.text, "hermes", PLAIN, tool)
-
-
-async def ask_natively(model: Provider, case: Case, choice: str) -> Reading:
+async def ask_for_calls(model: Provider, case: Case, choice: str) -> Reading:
     tool = make_tool(case)
     asked = [Message("user", case.question)]
     options = _options(tool_choice=choice)
@@ -265,7 +253,6 @@ def _write_python(name: str, arguments: Mapping[str, Any]) -> str:
     return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
 
 
-PLAIN = Dialect(_write_json, _read_json)
 DIALECTS = {
     "hermes": Dialect(lambda name, sent: f"<tool_call>\n{_write_json(name, sent)}\n</tool_call>", _read_hermes),
     "mistral": Dialect(lambda name, sent: f"[TOOL_CALLS] [{_write_json(name, sent)}]", _read_mistral),
