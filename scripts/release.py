@@ -248,7 +248,7 @@ def check_install(root: Path = ROOT) -> str:
             fresh = Path(folder, file)
             _run([sys.executable, "-m", "venv", str(fresh)], root)
             pip = [str(fresh / "bin/pip"), "install", "-q", "--disable-pip-version-check"]
-            _run([*pip, "-c", str(root / "constraints.txt"), str(root / "dist" / file)], root)
+            _run([*pip, str(root / "dist" / file)], root)  # with the newest packages, as a newcomer gets them
             forge = str(fresh / "bin/forge")
             if (stated := _run([forge, "--version"], Path(folder)).strip()) != f"forge {version}":
                 raise ReleaseError(f"{file}: forge --version says {stated}, not forge {version}.")
