@@ -133,9 +133,9 @@ class BackgroundWork:
         """Stores a result for a loop to take. Results that no loop takes are forgotten, oldest first."""
         session = ctx.scope.session_id
         ended = self._ended.get(session)
-        if ended is None or all(
-            work.ctx is not ctx for work in tuple(ended.open)
-        ):  # otherwise no loop takes the result
+        if ended is None or not any(
+            work.ctx is ctx for work in tuple(ended.open)
+        ):  # of an ended session no loop takes it
             self._completed.setdefault(session, deque(maxlen=MOST_COMPLETED)).append((ctx.call, result))
             self._wake_waiters()
 
