@@ -13,6 +13,7 @@ import pytest
 from forge import Agent, load_project
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.extras import find_missing
+from forge.core.secrets import Secrets
 from forge.core.secrets.live_text import SecretSource
 from forge.process.sandbox import Tier, problem
 from forge.project.assemble.secrets import project_secrets
@@ -180,6 +181,22 @@ def test_a_source_that_failed_is_not_asked_again_at_once():
     assert source.read() == "a value"
     assert source.read() == "a value"
     assert asked == [1, 1]
+
+
+def test_values_that_were_replaced_long_ago_do_not_slow_down_what_masks_the_last_ones():
+    values = iter(f"value number {number} of a token" for number in range(1_000))
+    source, masks = SecretSource(lambda: next(values), 0.0), Secrets(["a lasting value"])
+    source.mask_in(masks)
+    others = SecretSource(lambda: "of another source", 300)
+    others.mask_in(masks)
+    others.read()
+    for _ in range(1_000):
+        last = source.read()
+    before = "value number 990 of a token"
+    assert masks.mask(f"{last}, {before}, a lasting value, of another source") == ", ".join(["[secret]"] * 4)
+    assert masks.mask("value number 5 of a token") == "value number 5 of a token"
+    assert masks.pattern is not None
+    assert masks.pattern.pattern.count("|") < 50
 
 
 @asynccontextmanager

@@ -202,7 +202,7 @@ class OpenApi:
         """Reads what every request carries, as it is now. Raises `ToolError`."""
         credentials = read_auth(self._auth)
         headers = tuple((name, str(read_text(value))) for name, value in self._headers)
-        self._masks.learn(self._find_secrets(credentials, headers))
+        self._masks.learn_next(self, self._find_secrets(credentials, headers))
         return SentParts(place_credentials(credentials, document), headers)
 
     async def _open_document(self) -> Document:

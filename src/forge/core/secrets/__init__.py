@@ -17,6 +17,7 @@ MOST_CUTS = 1_000  # cuts of a text that are checked
 LONGEST_LOOKALIKE = 4_096  # characters beyond a cut that are looked at, so that no token is cut in two
 LONGEST_BEFORE = 200  # characters before a piece of text that say what it is
 LONGEST_WAITING = 16 * 1024  # characters of one text that wait for their continuation
+MOST_REPLACED = 32  # values of a source that changes which are still masked: each more slows down all masking
 SHORTEST = 8  # a shorter value would mask ordinary words
 LEAST_NUMBER = 10 ** (SHORTEST - 2)  # a number below has too few characters to be a secret, its sign included
 
@@ -49,7 +50,9 @@ class Secrets:
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        self._values: tuple[str, ...] = ()
+        self._values: tuple[str, ...] = ()  # of both of these, in all spellings
+        self._lasting: frozenset[str] = frozenset()
+        self._changing: dict[object, tuple[tuple[str, ...], ...]] = {}  # the last ones of each
         self.pattern: re.Pattern[str] | None = None  # None: there are none
         self.add(*values)
 
@@ -58,13 +61,26 @@ class Secrets:
         for value in values:
             if len(value) < SHORTEST:
                 raise ValueError(f"a secret of {len(value)} characters cannot be masked: the minimum is {SHORTEST}")
-        spellings = {spelling for value in values for spelling in (value, *_json_spellings(value))}
-        self._values = tuple(sorted({*self._values, *spellings}, key=len, reverse=True))
-        self.pattern = re.compile("|".join(map(re.escape, self._values))) if self._values else None
+        self._lasting = self._lasting.union(values)
+        self._compile()
 
     def learn(self, values: Iterable[str]) -> None:
         """Registers the values that are long enough; shorter ones would mask ordinary words."""
         self.add(*(value for value in values if len(value) >= SHORTEST))
+
+    def learn_next(self, source: object, values: Iterable[str]) -> None:
+        """Registers the values that a source has now, in place of its older ones. The last ones stay registered."""
+        now = tuple(value for value in values if len(value) >= SHORTEST)
+        known = self._changing.get(source, ())
+        if now and now not in known[-1:]:
+            self._changing = {**self._changing, source: (*known, now)[-MOST_REPLACED:]}
+            self._compile()
+
+    def _compile(self) -> None:
+        changing = (value for kept in self._changing.values() for values in kept for value in values)
+        found = {spelling for value in (*self._lasting, *changing) for spelling in (value, *_json_spellings(value))}
+        self._values = tuple(sorted(found, key=len, reverse=True))
+        self.pattern = re.compile("|".join(map(re.escape, self._values))) if self._values else None
 
     def include(self, others: Secrets) -> None:
         """Masks the secrets of these others, too."""

@@ -54,7 +54,7 @@ class SecretSource:
             return
         self._until = time.monotonic() + self._lifetime
         for masks in self._masks:
-            masks.learn([self._value])
+            masks.learn_next(self, [self._value])
 
     def expire(self) -> None:
         """Forgets the value: a server did not accept it."""
@@ -63,7 +63,7 @@ class SecretSource:
     def mask_in(self, masks: Secrets) -> None:
         """Registers the value, and each that is read later."""
         with self._lock:
-            masks.learn([self._value])
+            masks.learn_next(self, [self._value])
             if not any(one is masks for one in self._masks):
                 self._masks.append(masks)
 
