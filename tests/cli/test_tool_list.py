@@ -173,6 +173,7 @@ def test_a_tool_that_the_project_leaves_out_is_told_as_such(here, workspace, nam
         assert ended.code == 2
         assert words in ended.err
     assert here("tool", "describe", "math_calculate", "--config", "mine.yaml").code == 0
+    assert here("tool", "describe", "debug_console", "--config", "mine.yaml", "--dev").code == 0
 
 
 @pytest.mark.parametrize(("pattern", "matches"), [("grpe_*", False), ("grep_*", True)])

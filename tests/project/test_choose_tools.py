@@ -25,10 +25,10 @@ from forge.tools.conversation import CONVERSATION
 
 @pytest.fixture
 def chosen(tmp_path: Path) -> Any:
-    def choose(*entries: Any) -> ToolRegistry:
+    def choose(*entries: Any, dev: bool = False) -> ToolRegistry:
         path = tmp_path / "forge.yaml"
         path.write_text(yaml.safe_dump({"tools": list(entries)}))
-        return choose_tools(load_configuration(str(path)))
+        return choose_tools(load_configuration(str(path)), dev=dev)
 
     return choose
 
@@ -47,6 +47,14 @@ def test_without_configuration_every_built_in_is_there_but_the_one_of_code_mode(
 def test_a_list_means_exactly_these_and_the_conversation(chosen):
     assert set(chosen("math_calculate", {"name": "uuid_*"})) == {"math_calculate", "uuid_generate", *CONVERSATION}
     assert set(chosen()) == CONVERSATION
+
+
+def test_development_tools_are_added_to_a_list_on_request(chosen):
+    added = {tool.spec.name for tool in built_ins(ToolRegistry()) if tool.spec.category is Category.DEV}
+    assert set(chosen("math_calculate", dev=True)) == {"math_calculate", *CONVERSATION, *added}
+    configured = chosen({"name": "test_runner", "config": {"timeout": 5}}, dev=True)
+    assert configured["test_runner"].spec.timeout == 5
+    assert set(configured) == {*CONVERSATION, *added}
 
 
 def test_bash_brings_the_tools_that_look_after_its_jobs(chosen):

@@ -45,7 +45,8 @@ def choose_tools(
     groups: Iterable[str] = (),
     later: bool = False,
 ) -> ToolRegistry:
-    """Returns every built-in tool but the development ones; or exactly the configured ones and the conversation tools.
+    """Returns every built-in tool; or exactly the configured ones and the conversation tools. Development tools are
+    added with `dev`, whatever is configured.
 
     `own` are built-in tools that were made for this project, such as its memory's; `always` those that it has whatever
     is configured, such as its webhooks; `groups` those whose tools it has, too. `later`: a name that nothing has yet
@@ -67,7 +68,7 @@ def choose_tools(
     for tool in known:
         entries = _entries(tool.spec, configuration)
         wanted = tool.spec.only_talks or tool.spec.name in brought or tool.spec.groups & wanted_groups
-        if entries or wanted:
+        if entries or wanted or tool.spec.category is Category.DEV:
             concerning = [entry for entry in entries if _applies_to(entry, tool.spec)]
             registry.add(_apply_entries(tool, concerning, registry, configuration))
     return registry
