@@ -68,9 +68,13 @@ class CarriedState:
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Self:
         """Reads a stored state. Raises `ToolError` for one that a newer version stored, or that cannot be read."""
+        version = stored.get("version", VERSION)
+        if isinstance(version, int) and version > VERSION:  # before the fields, which may mean something else
+            message = f"the stored state of the run has version {version}, and this worker reads up to {VERSION}"
+            raise ToolError(message, ErrorKind.CONFIG, "Run it on workers of the newer Forge that stored it.")
         try:
-            version, cost = int(stored.get("version", VERSION)), stored.get("cost")
-            made = cls(
+            cost = stored.get("cost")
+            return cls(
                 used=RunUsage.read(stored),
                 before=RunUsage.read(stored.get("before", {})),
                 cost=None if cost is None else float(cost),
@@ -82,10 +86,6 @@ class CarriedState:
         except (TypeError, ValueError, AttributeError) as error:
             message = f"the stored state of the run cannot be read: {text_of(error)}"
             raise ToolError(message, ErrorKind.VALIDATION, "See who else writes to the database.") from None
-        if version > VERSION:
-            message = f"the stored state of the run has version {version}, and this worker reads up to {VERSION}"
-            raise ToolError(message, ErrorKind.CONFIG, "Run it on workers of the newer Forge that stored it.")
-        return made
 
     def to_json(self) -> dict[str, Any]:
         return {
