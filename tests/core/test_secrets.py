@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,31 @@ def test_secrets_may_be_added_later():
     secrets = Secrets()
     secrets.add(SECRET, "another-secret")
     assert secrets.mask(f"{SECRET} another-secret") == f"{MASK} {MASK}"
+
+
+def test_values_that_several_threads_learn_at_once_are_all_masked():
+    secrets, together = Secrets(), threading.Barrier(4)
+
+    def learn(thread: int) -> None:
+        together.wait()
+        for number in range(30):
+            secrets.learn([f"secret-{thread}-of-{number}-here"])
+            secrets.learn_next(thread, [f"value {number} of source {thread}"])
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=learn, args=(number,)) for number in range(4)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+    finally:
+        sys.setswitchinterval(interval)
+    for thread in range(4):
+        for number in range(30):
+            assert secrets.mask(f"secret-{thread}-of-{number}-here") == MASK
+            assert secrets.mask(f"value {number} of source {thread}") == MASK
 
 
 def test_the_longest_secret_wins():

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import logging
+import threading
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from forge import Agent, load_project
+from forge import Agent, Scripted, load_project
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.extras import find_missing
 from forge.core.secrets import Secrets
-from forge.core.secrets.live_text import SecretSource
+from forge.core.secrets.live_text import LiveText, SecretSource
+from forge.mcp import Http, mcp
 from forge.process.sandbox import Tier, problem
 from forge.project.assemble.secrets import project_secrets
 from forge.project.config import Configuration, read_secret
@@ -197,6 +202,43 @@ def test_values_that_were_replaced_long_ago_do_not_slow_down_what_masks_the_last
     assert masks.mask("value number 5 of a token") == "value number 5 of a token"
     assert masks.pattern is not None
     assert masks.pattern.pattern.count("|") < 50
+
+
+async def test_a_loop_does_not_wait_for_the_secret_of_a_server(caplog):
+    """Its command may take half a minute."""
+    readers: list[threading.Thread] = []
+
+    def read() -> str:
+        readers.append(threading.current_thread())
+        return f"the token {len(readers)} of this test"
+
+    source, servers = SecretSource(read, 0.0001), Servers()
+    source.read()
+    del readers[:]
+    async with serving(servers) as web:
+        far = mcp(Http(f"{web.url}/mcp", headers={"Authorization": LiveText(["Bearer ", source])}), name="far")
+        async with Agent(Scripted(""), tools=[far], approve=lambda request: True) as agent:
+            assert not (await agent.call("far__look", {})).is_error
+            listener = far._listener
+            assert listener is not None
+            with caplog.at_level(logging.INFO):
+                listener.log("info", "", f"I got {servers.tokens['/mcp'][-1]}")
+    assert readers
+    assert threading.current_thread() not in readers
+    assert "far says: I got [secret]" in caplog.text  # although the value is newer than the connection
+
+
+def test_values_are_registered_as_long_as_someone_masks():
+    values = iter(f"the value {number} of this test" for number in range(9))
+    source = SecretSource(lambda: next(values), 0.0001)
+    masks, gone = Secrets(), Secrets()
+    for one in (masks, gone):
+        source.mask_in(one)
+    seen = weakref.ref(gone)
+    del gone, one
+    gc.collect()
+    assert seen() is None
+    assert masks.mask(source.read()) == masks.mask(source.read()) == "[secret]"
 
 
 @asynccontextmanager

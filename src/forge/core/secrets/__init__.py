@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -38,6 +39,9 @@ def secrets_of(holder: object) -> Iterable[str]:
     return found
 
 
+_registering = threading.Lock()  # several threads read secrets again: without it, a value could be lost
+
+
 class Secrets:
     """Values that were registered as secret. Results mask these alone; events and logs mask look-alikes as well.
 
@@ -61,8 +65,9 @@ class Secrets:
         for value in values:
             if len(value) < SHORTEST:
                 raise ValueError(f"a secret of {len(value)} characters cannot be masked: the minimum is {SHORTEST}")
-        self._lasting = self._lasting.union(values)
-        self._compile()
+        with _registering:
+            self._lasting = self._lasting.union(values)
+            self._compile()
 
     def learn(self, values: Iterable[str]) -> None:
         """Registers the values that are long enough; shorter ones would mask ordinary words."""
@@ -71,10 +76,11 @@ class Secrets:
     def learn_next(self, source: object, values: Iterable[str]) -> None:
         """Registers the values that a source has now, in place of its older ones. The last ones stay registered."""
         now = tuple(value for value in values if len(value) >= SHORTEST)
-        known = self._changing.get(source, ())
-        if now and now not in known[-1:]:
-            self._changing = {**self._changing, source: (*known, now)[-MOST_REPLACED:]}
-            self._compile()
+        with _registering:
+            known = self._changing.get(source, ())
+            if now and now not in known[-1:]:
+                self._changing = {**self._changing, source: (*known, now)[-MOST_REPLACED:]}
+                self._compile()
 
     def _compile(self) -> None:
         changing = (value for kept in self._changing.values() for values in kept for value in values)

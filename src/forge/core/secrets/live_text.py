@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from weakref import WeakSet
 
 from forge.core.errors import ToolError
 from forge.core.secrets import Secrets
@@ -34,8 +35,9 @@ class SecretSource:
         self._value = ""
         self._problem: ToolError | None = None
         self._until = 0.0
-        self._lock = threading.Lock()
-        self._masks: list[Secrets] = []
+        self._lock = threading.Lock()  # held while it reads
+        self._masks: WeakSet[Secrets] = WeakSet()
+        self._masks_lock = threading.Lock()
 
     def read(self) -> str:
         with self._lock:
@@ -45,6 +47,10 @@ class SecretSource:
                 raise ToolError(self._problem.message, self._problem.kind, self._problem.suggestion)
             return self._value
 
+    def latest(self) -> str:
+        """Returns the value that was read last, however old it is; reads it if there is none yet."""
+        return self._value or self.read()
+
     def _read_now(self) -> None:
         try:
             self._value, self._problem = self._read(), None
@@ -53,19 +59,19 @@ class SecretSource:
             self._until = time.monotonic() + min(FAILED_SECONDS, self._lifetime)
             return
         self._until = time.monotonic() + self._lifetime
-        for masks in self._masks:
-            masks.learn_next(self, [self._value])
+        with self._masks_lock:
+            for masks in self._masks:
+                masks.learn_next(self, [self._value])
 
     def expire(self) -> None:
         """Forgets the value: a server did not accept it."""
         self._until = 0.0
 
     def mask_in(self, masks: Secrets) -> None:
-        """Registers the value, and each that is read later."""
-        with self._lock:
+        """Registers the value, and each that is read later. It does not wait for a value that is being read."""
+        with self._masks_lock:
             masks.learn_next(self, [self._value])
-            if not any(one is masks for one in self._masks):
-                self._masks.append(masks)
+            self._masks.add(masks)
 
 
 class LiveText:
@@ -85,6 +91,16 @@ class LiveText:
     def read(self) -> str:
         """Returns the text. It may take a while, so a loop calls it in a thread. Raises `ToolError`."""
         return "".join(one if isinstance(one, str) else one.read() for one in self._parts)
+
+    def latest(self) -> str:
+        """Returns the text with the values that were read last: a loop need not wait for a command."""
+        return "".join(one if isinstance(one, str) else one.latest() for one in self._parts)
+
+    def mask_in(self, masks: Secrets) -> None:
+        """Registers the values, and each that is read later."""
+        for one in self._parts:
+            if not isinstance(one, str):
+                one.mask_in(masks)
 
     def expire(self) -> None:
         """Forgets the values: a server did not accept them."""

@@ -15,7 +15,7 @@ from forge.core.execution.threads import in_thread
 from forge.core.extras import check_extra
 from forge.core.registry import SourceSettings, check_source
 from forge.core.secrets import SHORTEST, Secrets
-from forge.core.secrets.live_text import read_text
+from forge.core.secrets.live_text import LiveText
 from forge.core.spec import Permission
 from forge.core.tool import Tool
 from forge.core.untrusted import one_line
@@ -159,7 +159,8 @@ class McpSource(ServerContents):
         if isinstance(self.transport, Stdio):
             said = [value for key, value in self.transport.env.items() if SECRET_NAMES.search(key)]
         else:
-            values = map(read_text, self.transport.headers.values())
+            headers = self.transport.headers.values()
+            values = [one.latest() if isinstance(one, LiveText) else one for one in headers]
             said = [word for value in values for word in (value, value.rpartition(" ")[2])]
         return tuple(dict.fromkeys(value for value in (*said, *tokens) if len(value) >= SHORTEST))
 
@@ -313,8 +314,11 @@ class McpSource(ServerContents):
         return await self._run(lambda connection, _: work(connection), ctx)
 
     def _make_listener(self, login: Login | None) -> CallListener:
-        secrets = (*self.secrets, *(login.secrets if login is not None else ()))
-        return CallListener(self.name, Secrets(secrets), self._mark_stale, self._sampling)
+        masks = Secrets((*self.secrets, *(login.secrets if login is not None else ())))
+        for text in self.transport.headers.values() if isinstance(self.transport, Http) else ():
+            if isinstance(text, LiveText):
+                text.mask_in(masks)
+        return CallListener(self.name, masks, self._mark_stale, self._sampling)
 
     async def _open(self, questions: OpeningQuestions | None) -> None:
         from forge.mcp.client.connection import Connection
