@@ -267,3 +267,15 @@ def refused(root, path):
     with pytest.raises(ToolError) as caught:
         os.close(open_inside(root, path))
     return caught.value
+
+
+@pytest.mark.parametrize("system", ["Linux", "macOS"])
+async def test_the_text_that_an_editor_has_not_saved_is_read(tmp_path, monkeypatch, system):
+    if system == "macOS":
+        monkeypatch.delattr(os, "memfd_create")
+    saved = tmp_path / "note.txt"
+    saved.write_text("old")
+    for unsaved, wanted in ((None, "old"), ({str(saved): b"new"}, "new")):
+        location = PathValidator.of(Scope(workspace=tmp_path, unsaved=unsaved)).resolve("note.txt")
+        with open(open_file(location), "rb") as file:
+            assert file.read().decode() == wanted

@@ -30,7 +30,13 @@ _SPECIAL = {
 
 
 def _open_unsaved(content: bytes) -> int:
-    descriptor = os.memfd_create("forge-unsaved")
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("forge-unsaved")
+    else:  # macOS
+        import tempfile
+
+        with tempfile.TemporaryFile() as nameless:
+            descriptor = os.dup(nameless.fileno())
     with open(os.dup(descriptor), "wb") as file:
         file.write(content)
     os.lseek(descriptor, 0, os.SEEK_SET)
