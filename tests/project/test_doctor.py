@@ -286,6 +286,7 @@ def test_the_file_of_a_secret_that_programs_can_read_is_named(looked, tmp_path, 
         found = looked(f"sandbox: off\nsecrets: [{{name: A_TOKEN, file: {path}, for: [api.example.com]}}]\n")
         assert ("secret file" in found) == (path == inside)
         assert path == outside or "only bubblewrap hides it" in found["secret file"].detail
+        assert path == outside or "change its `file` in " in found["secret file"].fix
 
 
 @pytest.mark.skipif(bool(problem(Tier.BUBBLEWRAP)), reason="only bubblewrap hides single files")

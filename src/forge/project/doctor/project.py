@@ -156,7 +156,8 @@ def _secrets(configuration: Configuration) -> Iterator[Finding]:
     for path in list_secret_files(configuration):
         if is_inside_any(os.path.realpath(path), _shown_folders(configuration)):
             risk = "only bubblewrap hides it" if why else "a program that runs while it is replaced reads the new one"
-            fix = f"Move it to where programs see nothing: mv {shlex.quote(path)} ~/.secrets/"
+            moves = f"mkdir -p ~/.secrets && mv {shlex.quote(path)} ~/.secrets/"
+            fix = f"Move it to where programs see nothing, and change its `file` in {configuration.name}: {moves}"
             yield Finding("secret file", "warning", f"programs can read {path}: {risk}", fix)
 
 
