@@ -133,9 +133,8 @@ class BackgroundWork:
         """Stores a result for a loop to take. Results that no loop takes are forgotten, oldest first."""
         session = ctx.scope.session_id
         ended = self._ended.get(session)
-        if ended is None or not any(
-            work.ctx is ctx for work in tuple(ended.open)
-        ):  # of an ended session no loop takes it
+        is_of_ended = ended is not None and any(work.ctx is ctx for work in tuple(ended.open))
+        if not is_of_ended:  # no loop takes the result of an ended session
             self._completed.setdefault(session, deque(maxlen=MOST_COMPLETED)).append((ctx.call, result))
             self._wake_waiters()
 
