@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePath
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol
 
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError, Waiting
@@ -314,7 +314,6 @@ class OpeningQuestions:
                 return False
 
 
-@runtime_checkable
 class AskingSource(Protocol):
     """A source of tools that may have a question while it opens, such as whether to start its program unconfined."""
 
@@ -323,9 +322,13 @@ class AskingSource(Protocol):
 
 
 def let_ask(source: object, questions: OpeningQuestions | None) -> None:
-    """Lets a source that is about to be opened put its questions there, if it has any."""
-    if isinstance(source, AskingSource):
-        source.ask_while_opening(questions)
+    """Lets an `AskingSource` that is about to be opened put its questions there; any other source has none.
+
+    The method is found by its name, so that a wrapper may forward it, as in `secrets_of`.
+    """
+    ask: Callable[[OpeningQuestions | None], None] | None = getattr(source, "ask_while_opening", None)
+    if ask is not None:
+        ask(questions)
 
 
 async def ask_approver(approve: Approver, request: PermissionRequest) -> Answer | bool:

@@ -27,6 +27,7 @@ from forge.network.egress import Egress
 from forge.network.program_secrets import ProgramSecret
 from forge.permissions.gate import approve_all, nobody
 from forge.permissions.policy import rules
+from forge.permissions.questions import OpeningQuestions, let_ask
 from forge.pipeline import standard_executor
 from forge.process import sandbox
 from forge.process.sandbox import Tier, problem
@@ -491,3 +492,22 @@ async def test_a_program_that_is_fetched_at_its_start_must_be_pinned_first(comma
 def test_wrong_settings_are_refused(wrong):
     with pytest.raises(DefinitionError, match=next(iter(wrong))):
         Stdio("x", **wrong)
+
+
+def test_a_wrapper_may_forward_the_question_of_a_source():
+    class Wrapper:
+        def __init__(self, source: object) -> None:
+            self._source = source
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._source, name)
+
+    class Asking:
+        def ask_while_opening(self, questions: OpeningQuestions | None) -> None:
+            asked.append(questions)
+
+    asked: list[OpeningQuestions | None] = []
+    questions = OpeningQuestions(nobody)
+    for source in (Asking(), Wrapper(Asking()), Wrapper(object())):  # the last one has no questions
+        let_ask(source, questions)
+    assert asked == [questions] * 2
