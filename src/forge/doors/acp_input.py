@@ -111,7 +111,7 @@ class LineTransport:
         self._output.cancel()
 
     def close_soon(self) -> None:
-        """Ends the connection: no message is read or written any more."""
+        """Ends the connection: no message is read any more, and only those that are under way are written."""
         self._output.close()
         if self._reading is not None:
             self._reading.cancel()

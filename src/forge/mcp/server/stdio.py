@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 NOTHING_READ = FirstAnswer()
 MAX_LINE = 8 * 1024 * 1024  # bytes of one message to us
+LAST_LINES = 5.0  # seconds for a client to read what was sent before the end
 
 
 async def serve(offer: Offer, given: int, taken: int, first: FirstAnswer = NOTHING_READ) -> None:
@@ -108,7 +109,8 @@ class StreamOutput:
             raise anyio.BrokenResourceError from None
 
     async def aclose(self) -> None:
-        self._lines.close()
+        with anyio.CancelScope(shield=True):  # half a line would be no message
+            await self._lines.finish(LAST_LINES)
 
     async def __aenter__(self) -> Self:
         return self

@@ -95,7 +95,9 @@ class OutputLines:
 
     async def write(self, line: bytes) -> None:
         """Writes a line, which has its end. Raises `ConnectionError` if the client is gone, or this is closed."""
-        if len(line) <= ATOMIC and not self._turn.locked() and self._takes_bytes():
+        if self.is_closed:
+            raise ConnectionError("the connection is closed")
+        if len(line) <= ATOMIC and not self._writing and self._takes_bytes():
             self._write(line)
             return
         writing = asyncio.create_task(self._write_in_turn(line))
@@ -104,8 +106,14 @@ class OutputLines:
         await asyncio.shield(writing)  # even if cancelled: half a line would break the stream
 
     def close(self) -> None:
-        """Ends it: nothing more is written than what is under way."""
+        """Takes no further lines. Those that it took are still written."""
         self.is_closed = True
+
+    async def finish(self, seconds: float) -> None:
+        """Takes no further lines, and waits until those that it took are written, or the time is over."""
+        self.close()
+        if self._writing:
+            await asyncio.wait(self._writing, timeout=seconds)
 
     def cancel(self) -> None:
         """Ends it at once; a line that is under way is cut."""
@@ -124,8 +132,6 @@ class OutputLines:
         return bool(select.select([], [self._file], [], 0)[1])
 
     def _write(self, piece: bytes) -> None:
-        if self.is_closed:
-            raise ConnectionError("the connection is closed")
         view = memoryview(piece)
         try:
             while view:
