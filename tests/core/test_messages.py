@@ -127,7 +127,7 @@ def test_messages_of_version_1_are_read():
             '{"version": 1, "messages": [{"role": "user", "attachments": [{"media_type": "a", "data": "="}]}]}',
             "message 1",
         ),
-        ("[" * 100_000, "recursion"),
+        ("[" * 100_000, "it is nested too deeply"),
         (b"\xff\xfe\xff", "decode"),
     ],
 )

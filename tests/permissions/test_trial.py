@@ -523,11 +523,13 @@ async def test_very_many_effects_are_counted_and_judged(place):
 
 
 async def test_local_shell_and_test_runner_run_as_trials(place):
-    (place / "test_a.py").write_text("def test_a():\n    open('made.txt', 'w').write('x')\n")
+    (place / "test_a.py").write_text(
+        "import unittest\n\nclass A(unittest.TestCase):\n    def test_a(self):\n        open('made.txt', 'w').close()\n"
+    )
     with Person("no", "no") as person:
         agent = agent_of(place, person, tools=[LocalShell(), TestRunner()])
         await agent.call("local_shell", {"command": WRITES}, session="s")
-        result = await agent.call("test_runner", {"framework": "pytest"}, session="s")
+        result = await agent.call("test_runner", {"framework": "unittest"}, session="s")
     assert [asked.effects is not None for asked in person.questions] == [True, True]
     assert ("create", "made.txt") in person.questions[1].effects.files  # type: ignore[union-attr]
     assert not (place / "made.txt").exists()

@@ -621,14 +621,15 @@ def test_no_output_breaks_a_reader_or_keeps_it_long(read, text):
 @pytest.mark.skipif(bool(problem(Tier.BUBBLEWRAP)), reason="rules about hosts of programs need bubblewrap")
 async def test_the_hosts_that_tests_did_not_reach_are_told(tmp_path):
     (tmp_path / "test_network.py").write_text(
-        "import socket\n\ndef test_it():\n"
+        "import socket, unittest\n\nclass Network(unittest.TestCase):\n  def test_it(self):\n"
         "    with socket.create_connection(('127.0.0.1', 3128)) as proxy:\n"
         "        proxy.sendall(b'CONNECT denied.test:443 HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n')\n"
         "        assert b' 403 ' in proxy.recv(100)\n"
     )
     for policy, refused in ((("allow network x.test", "deny network denied.test"), True), ((), False)):
         executor = standard_executor([TestRunner()], policy=rules("allow execute", *policy))
-        result = await executor.execute(ToolCall("test_runner", {}), Scope(workspace=tmp_path))
+        call = ToolCall("test_runner", {"framework": "unittest"})
+        result = await executor.execute(call, Scope(workspace=tmp_path))
         assert result.data is not None
         assert [one["host"] for one in result.data.get("network", [])] == ["denied.test"] * refused
         assert result.data["passed"] == int(refused)  # without a rule there is no proxy

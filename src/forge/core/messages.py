@@ -271,7 +271,8 @@ def messages_from_json(text: str | bytes) -> list[Message]:
         return messages
     except (ValueError, RecursionError) as error:
         where = f"message {position}: " if position else ""
-        message = f"reading messages from JSON: {where}{visible(str(error))[:300]}"
+        problem = "it is nested too deeply" if isinstance(error, RecursionError) else visible(str(error))[:300]
+        message = f"reading messages from JSON: {where}{problem}"
         hint = "Give the text that messages_to_json wrote. A version that is not known needs a newer Forge."
         raise ToolError(message, ErrorKind.VALIDATION, hint) from error
 
