@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import logging
@@ -50,13 +51,19 @@ class Servers:
     def __init__(self) -> None:
         self.tokens: dict[str, list[str]] = {}
         self.refused: set[str] = set()
+        self.has_refused = False
+        self.accepted: asyncio.Event | None = None  # once a new token came; refusals after the first wait for it
         self.by_hand = ByHand(self.answer_call)
 
     def __call__(self, asked: Asked) -> Reply:
         token = asked.headers.get("authorization", "").removeprefix("Bearer ")
         self.tokens.setdefault(asked.path, []).append(token)
         if token in self.refused:
-            return Reply([b"no longer"], 401)
+            parts = [self.accepted.wait] if self.accepted is not None and self.has_refused else []
+            self.has_refused = True
+            return Reply([*parts, b"no longer"], 401)
+        if self.accepted is not None and self.refused:
+            self.accepted.set()
         return self.by_hand(asked) if asked.path == "/mcp" else page(f"seen: {token}")
 
     @staticmethod
@@ -134,6 +141,19 @@ async def test_a_value_that_a_server_does_not_accept_is_read_once_more(tmp_path,
         assert (await agent.call(tool, arguments)).is_error == (tool == "far__look")  # an API's answer is a result
         assert servers.tokens[path][-1] == "the second token"
         assert (tmp_path / "asked").read_text() == "\n" * 3
+
+
+@pytest.mark.parametrize(("tool", "path", "arguments"), CALLS[:2])
+async def test_a_value_that_several_requests_were_refused_with_is_read_once_more_for_all(
+    tmp_path, tool, path, arguments
+):
+    async with served(tmp_path) as (servers, agent):
+        write_token(tmp_path, "the second token")
+        servers.refused, servers.accepted = {"the first token"}, asyncio.Event()
+        results = await asyncio.gather(*(agent.call(tool, arguments) for _ in range(5)))
+        assert not any(result.is_error for result in results)
+        assert servers.tokens[path][-1] == "the second token"
+        assert (tmp_path / "asked").read_text() == "\n" * 2
 
 
 def test_a_command_that_gives_no_secret_is_explained_without_what_it_printed(monkeypatch):

@@ -72,8 +72,10 @@ class RenewedParts:
     async def read(self) -> SentParts:
         return await in_thread(self._read)
 
-    async def read_again(self) -> SentParts:
-        """Reads all values again: the server did not accept them."""
+    async def read_again(self, rejected: SentParts) -> SentParts:
+        """Reads the values again that the server did not accept, unless another request had them read again."""
+        if (now := await self.read()) != rejected:
+            return now
         for one in self._live:
             one.expire()
         return await self.read()
@@ -195,7 +197,7 @@ class OperationTool(Tool):
 
         parts = api.sent if api.renewed is None else await api.renewed.read()
         answer = await send(parts)
-        if answer.status == 401 and api.renewed is not None and (again := await api.renewed.read_again()) != parts:
+        if answer.status == 401 and api.renewed is not None and (again := await api.renewed.read_again(parts)) != parts:
             answer = await send(again)
         return await api.answers.result(self.operation, answer)
 
