@@ -187,8 +187,9 @@ async def test_an_answer_is_not_used_for_another_trial_whose_layer_is_gone(sqlit
         for place in find_places([work]):
             for facts in place.glob("*/layer.json"):
                 if str(work) in facts.read_text():
-                    for folder, _, _ in os.walk(facts.parent):  # overlayfs leaves one that only root can list
-                        os.chmod(folder, 0o700)
+                    for folder, inside, _ in os.walk(facts.parent):
+                        for one in inside:  # overlayfs leaves one that only root can list
+                            os.chmod(os.path.join(folder, one), 0o700)
                     shutil.rmtree(facts.parent)
         (work / "input.txt").write_text("two, which nobody saw")
         again = await durable.answer(waiting.run_id, Answer.ONCE)
