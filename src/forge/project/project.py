@@ -126,7 +126,7 @@ class Project:
         or another part cannot be used.
         """
         configuration, options = self.configuration, self.options
-        is_dev = options.dev or bool(options.built is not None and options.built.dev)
+        is_dev = options.dev or (options.built.dev if options.built is not None else False)
         registry = project_tools(configuration, self.workspace, self.sources, lambda: self.skills, dev=is_dev)
         self._learn_secrets(registry)
         recover_once(self.scope)

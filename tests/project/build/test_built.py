@@ -218,6 +218,14 @@ def test_a_development_build_runs_with_its_tools_and_a_plain_one_without(project
     assert "local_shell" not in run(load_built(project.output), project.root).names
 
 
+def test_a_build_of_a_project_that_lists_development_tools_runs_with_those(project: Any) -> None:
+    project.says(tools=["file_read", "test_runner"])
+    project.make()
+    assert {"test_runner", "local_shell"} & run(load_built(project.output), project.root).names == {"test_runner"}
+    project.make(dev=True)
+    assert {"test_runner", "local_shell"} <= run(load_built(project.output), project.root).names
+
+
 @pytest.fixture
 def document_server() -> Iterator[tuple[str, dict[str, bytes]]]:
     pages: dict[str, bytes] = {}

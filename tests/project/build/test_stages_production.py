@@ -36,6 +36,9 @@ def test_development_tools_come_only_where_they_are_asked_for(project: Any) -> N
     project.says("tools")
     assert project.make().counts["dev"] == 0
     assert project.make(dev=True).counts["dev"] == 4
+    project.says(tools=["file_read", "test_runner"])
+    assert project.make().counts["dev"] == 1
+    assert project.make(dev=True).counts["dev"] == 4
 
 
 def test_all_that_production_refuses_is_told_at_once(project: Any) -> None:

@@ -39,14 +39,15 @@ Report = Callable[[str], None]
 def choose_tools(
     configuration: Configuration,
     *,
-    dev: bool = False,
+    dev: bool | None = False,
     own: Iterable[Tool] = (),
     always: Iterable[Tool] = (),
     groups: Iterable[str] = (),
     later: bool = False,
 ) -> ToolRegistry:
-    """Returns every built-in tool; or exactly the configured ones and the conversation tools. Development tools are
-    added with `dev`, whatever is configured.
+    """Returns every built-in tool but the development ones; or exactly the configured ones and the conversation tools.
+
+    `dev` adds the development tools, whatever is configured; None: those that are configured.
 
     `own` are built-in tools that were made for this project, such as its memory's; `always` those that it has whatever
     is configured, such as its webhooks; `groups` those whose tools it has, too. `later`: a name that nothing has yet
@@ -55,11 +56,13 @@ def choose_tools(
     registry = ToolRegistry()
     by_name = {tool.spec.name: tool for tool in own}
     plain = [tool for tool in built_ins(registry) if tool.spec.name not in by_name]
-    known = [tool for tool in (*plain, *by_name.values()) if dev or tool.spec.category is not Category.DEV]
+    everything = [*plain, *by_name.values()]
+    added = [tool for tool in everything if dev or tool.spec.category is not Category.DEV]
+    known = everything if dev is None else added
     always, wanted_groups, brought = list(always), frozenset(groups), tools_of_sections(configuration)
     registry.add(*(apply_settings(tool, configuration) for tool in always))
     if configuration.tools is None:
-        default = [tool for tool in known if CODE_MODE not in tool.spec.groups]  # which describes all the others
+        default = [tool for tool in added if CODE_MODE not in tool.spec.groups]  # which describes all the others
         registry.add(*(_apply_entries(tool, [], registry, configuration) for tool in default))
         return registry
     for entry in configuration.tools:
@@ -68,7 +71,7 @@ def choose_tools(
     for tool in known:
         entries = _entries(tool.spec, configuration)
         wanted = tool.spec.only_talks or tool.spec.name in brought or tool.spec.groups & wanted_groups
-        if entries or wanted or tool.spec.category is Category.DEV:
+        if entries or wanted or (dev and tool.spec.category is Category.DEV):
             concerning = [entry for entry in entries if _applies_to(entry, tool.spec)]
             registry.add(_apply_entries(tool, concerning, registry, configuration))
     return registry

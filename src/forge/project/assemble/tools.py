@@ -41,7 +41,7 @@ def project_tools(
     sources: Sources,
     skills: Skills,
     *,
-    dev: bool = False,
+    dev: bool | None = False,
     own: Sequence[Tool] | None = None,
     later: bool = False,
 ) -> ToolRegistry:

@@ -18,7 +18,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.registry import LiveSource, ToolRegistry, ToolSource, YieldingSource
 from forge.core.secrets import secrets_of
-from forge.core.spec import INTERFACE_VERSION, ToolSpec
+from forge.core.spec import INTERFACE_VERSION, Category, ToolSpec
 from forge.core.tool import Tool
 from forge.mcp.pins import Pin, Pins, digest
 from forge.permissions.questions import Approver, OpeningQuestions, let_ask
@@ -35,6 +35,7 @@ from forge.project.config.knowledge import SkillsEntry
 from forge.project.config.merging import stricter_egress, stricter_sandbox
 from forge.project.version import version
 from forge.scripts.folder import Script, ScriptTool, find_candidates, load, name_script
+from forge.tools import built_ins
 from forge.workspace.paths import PathValidator
 
 log = logging.getLogger(__name__)
@@ -58,9 +59,12 @@ class Built:
     pins: Mapping[str, Mapping[str, Any]]  # server -> its name for a tool -> definition
 
     @property
-    def dev(self) -> bool:
-        """True if development tools were built in."""
-        return bool(self.manifest["counts"]["dev"])
+    def dev(self) -> bool | None:
+        """True if the development tools were built in; None if only those that the project lists."""
+        if not self.manifest["counts"]["dev"]:
+            return False
+        every = [tool.spec.name for tool in built_ins(ToolRegistry()) if tool.spec.category is Category.DEV]
+        return True if all(name in self.schemas for name in every) else None
 
     def sources(self, workspace: Path) -> BuiltSources:
         return BuiltSources(self, workspace)

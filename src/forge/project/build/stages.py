@@ -66,7 +66,6 @@ async def _open_sources(build: Build, skills: ActiveSkills) -> None:
         egress=here.egress, sandbox=here.sandbox
     )  # the sources are opened on this machine
     sources = Sources(configuration, order.workspace, watch=False)
-    dev = wants_dev(configuration, dev=order.dev)
     if own := [one for one in list_references(configuration) if is_part_of_project(one)]:
         suggestion = f"Make the module a package, and install it here and in the image: {install_program()} ."
         raise StageRefused(
@@ -77,7 +76,7 @@ async def _open_sources(build: Build, skills: ActiveSkills) -> None:
             for one in own
         )
     _check_hooks(configuration, order.workspace)
-    registry = project_tools(configuration, order.workspace, sources, lambda: skills, dev=dev)
+    registry = project_tools(configuration, order.workspace, sources, lambda: skills, dev=order.dev or None)
     add_task_tool(registry)
     reports: list[str] = []
     async with sources.mount(registry, reports.append):
@@ -117,11 +116,6 @@ def _check_reports(build: Build, sources: Sources, reports: list[str]) -> None:
     build.source_problems = [
         StageProblem(f"{text} (it would be left out)", "Fix it, or remove it.") for text in reports
     ]
-
-
-def wants_dev(configuration: Configuration, *, dev: bool) -> bool:
-    """Returns whether development tools are included: by a flag, or because the project names them."""
-    return dev or configuration.tools is not None
 
 
 def add_task_tool(registry: ToolRegistry) -> None:
