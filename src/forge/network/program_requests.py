@@ -169,8 +169,8 @@ class Exchange:
             await asyncio.gather(asked, ended, return_exceptions=True)
 
     async def wait_gone(self) -> None:
-        """Returns once the client has ended its connection. It returns never if the client sends a further request
-        instead, or speaks no TLS, where it may have ended its side alone.
+        """Returns once the client has ended its connection. It never returns if the client sends a further request
+        instead, or speaks no TLS: such a client may have ended only its own side.
         """
         if isinstance(self.wire, StreamWire) and not self.trailing:
             piece = await self.wire.read()

@@ -47,7 +47,7 @@ class AttemptUnderWay(Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WorkerContext:
-    """A worker, as its segments see it. When it starts again under a new id, it has a copy that differs in the id."""
+    """A worker, as its segments see it. A worker that starts again has a copy with its new id."""
 
     worker: str  # its id
     version: str  # of the application: it takes only runs of this version

@@ -86,10 +86,10 @@ HostReport = Sequence[Mapping[str, Any]]
 
 
 class ReachedHosts:
-    """Shares the hosts that the program of a server tried among its calls: a call is told of those of its time.
+    """Divides the hosts that a server's program tried among its calls: each result names those of its call's time.
 
-    Of several calls at once, each is told: the program does not say for which of them it connects. What was tried
-    between two calls is told with the next one, and so is what a call tried that failed without a result.
+    Results of several calls at once name the same hosts, because the program does not say for which call it connects.
+    Hosts that were tried between two calls, or in a call that failed without a result, are named in the next result.
     """
 
     def __init__(self, report: Callable[[], HostReport]) -> None:

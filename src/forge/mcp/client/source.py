@@ -198,7 +198,7 @@ class McpSource(ServerContents):
         return McpTool(ToolOffer(local, remote, {}, digest({}), target, state, None), self._settings, self)
 
     def ask_while_opening(self, questions: OpeningQuestions | None) -> None:
-        """Puts the question whether the program may start without a sandbox there, in the next opening."""
+        """Sets where a person is asked, in the next opening, whether the program may start without a sandbox."""
         self._questions = questions
 
     async def __aenter__(self) -> Sequence[Tool]:

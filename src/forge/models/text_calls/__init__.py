@@ -61,6 +61,11 @@ def text_calls(
     return TextCalls(provider, server_names, dialect)
 
 
+def requires_call(choice: Any) -> bool:
+    """Returns whether the option `tool_choice` requires a call: any call, or that of a tool by its name."""
+    return isinstance(choice, str) and choice not in ("auto", "none")
+
+
 class TextCalls:
     """A provider that wraps a provider."""
 
@@ -130,7 +135,7 @@ class TextCalls:
     def _find_schema(self, request: ModelRequest) -> dict[str, Any] | None:
         """Returns the schema of a call, if the reply has to be one and the model can be held to it."""
         choice = request.options.get("tool_choice")
-        if not isinstance(choice, str) or choice in ("auto", "none") or request.options.get("response_format"):
+        if not requires_call(choice) or request.options.get("response_format"):
             return None
         chosen = [spec for spec in request.tools if choice in ("required", spec.name, *spec.aliases)]
         schema = call_schema(chosen) if chosen else None
